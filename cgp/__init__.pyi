@@ -37,6 +37,7 @@ from .networks.predict.predict import predict, predict_batches
 from .networks.predict.prediction import Prediction
 from .networks.predict.readout import GPReadout
 from .networks.pretrained import from_pretrained, save_pretrained
+from .regression import CorrelatedGPRegressor
 from .tables import CorrelatedGPImputer, GapReport, assess_gaps
 
 __version__: str
@@ -47,6 +48,7 @@ __all__ = [
     "Calibration",
     "CategoricalLikelihood",
     "CorrelatedGPImputer",
+    "CorrelatedGPRegressor",
     "Detector",
     "GPReadout",
     "GapReport",

@@ -1,10 +1,23 @@
-"""Regression with correlated Gaussian processes: exact, sparse, fully Bayesian, and in scikit-learn's convention."""
+"""Regression with correlated Gaussian processes: structures, solvers, inference, in scikit-learn's convention."""
 
 from .classifier import CorrelatedGPClassifier
+from .covariances import (
+    Affine,
+    Auto,
+    Coregionalised,
+    Factors,
+    Independent,
+    MultiScale,
+    Shared,
+    Shifted,
+    Structure,
+)
 from .covariances.correlated import correlated_covariance
 from .covariances.factors import factor_covariance
 from .estimator import CorrelatedGPRegressor
+from .inference import MAP, NUTS, Inference, Laplace, Minibatches, Slices, Windows
 from .likelihood import ProcessGaussianLikelihood
+from .posterior import Posterior
 from .solvers.compressed import CompressedCorrelatedGPRegression
 from .solvers.exact import CorrelatedGPRegression
 from .solvers.series import SeriesCorrelatedGPRegression
@@ -12,14 +25,31 @@ from .solvers.sparse import SparseCorrelatedGPRegression
 from .solvers.stochastic import StochasticCorrelatedGPRegression
 
 __all__ = [
+    "MAP",
+    "NUTS",
+    "Affine",
+    "Auto",
     "CompressedCorrelatedGPRegression",
+    "Coregionalised",
     "CorrelatedGPClassifier",
     "CorrelatedGPRegression",
     "CorrelatedGPRegressor",
+    "Factors",
+    "Independent",
+    "Inference",
+    "Laplace",
+    "Minibatches",
+    "MultiScale",
+    "Posterior",
     "ProcessGaussianLikelihood",
     "SeriesCorrelatedGPRegression",
+    "Shared",
+    "Shifted",
+    "Slices",
     "SparseCorrelatedGPRegression",
     "StochasticCorrelatedGPRegression",
+    "Structure",
+    "Windows",
     "correlated_covariance",
     "factor_covariance",
 ]

@@ -164,21 +164,6 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         plan = clone(self)._planned(X, y)
         return plan.inference.cost(plan.setting)
 
-    def structure_for(self, X: Any, y: Any) -> Structure:
-        """The structure of a fit to these observations, without fitting: an object, "auto" unless that of long series.
-
-        Args:
-            X: inputs, ``(n, d)``.
-            y: as in :meth:`fit`.
-
-        Returns:
-            The structure.
-
-        Raises:
-            ValueError: if the data or an argument are not usable.
-        """
-        return clone(self)._planned(X, y).setting.structure
-
     def _planned(self, X: Any, y: Any) -> _Plan:
         """The fit of these observations."""
         if y is None:

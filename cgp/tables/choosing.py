@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from cgp.regression import CorrelatedGPRegressor
-from cgp.regression.inference.comparison import criterion
+from cgp.regression.covariances import MultiScale
+from cgp.regression.inference import MAP
+from cgp.regression.inference.maximum import criterion
 
 from .frames.coordinates import Axis
 from .frames.periods import YEAR, offered_periods
@@ -17,8 +19,7 @@ from .frames.table import Table
 __all__ = ["fitted_regressor"]
 
 _CLEAR = 30.0  # nats; the criterion was wrong by up to 15
-_DEFAULTS: dict[str, Any] = {"structure": "auto", "periods": "auto"}
-_DEFAULTS |= dict.fromkeys(("kernel", "num_inducing", "num_components"))
+_DEFAULTS: dict[str, Any] = {"structure": "auto", "kernel": None, "num_inducing": None}
 
 
 def fitted_regressor(build: Callable[[], CorrelatedGPRegressor], table: Table, axis: Axis) -> CorrelatedGPRegressor:
@@ -37,10 +38,13 @@ def fitted_regressor(build: Callable[[], CorrelatedGPRegressor], table: Table, a
     """
     regressor = build().fit(table.inputs, table.outputs())
     given = regressor.get_params(deep=False)
-    chosen = any(given[name] != value for name, value in _DEFAULTS.items()) or given["inference"] not in ("auto", "map")
+    is_point = given["inference"] in ("auto", "map") or type(given["inference"]) is MAP
+    chosen = any(given[name] != value for name, value in _DEFAULTS.items()) or not is_point
     if chosen or not axis.is_time or regressor.structure_ == "multiscale":
         return regressor
     if YEAR not in offered_periods(table.inputs[:, 0], int(np.sum(~table.missing))):
         return regressor
-    other = build().set_params(structure="multiscale", periods=[YEAR]).fit(table.inputs, table.outputs())
+    other = (
+        build().set_params(structure=MultiScale(periods=[YEAR]), inference="auto").fit(table.inputs, table.outputs())
+    )
     return other if criterion(other.model_) < criterion(regressor.model_) - _CLEAR else regressor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from inspect import signature
 from typing import Any, Self
 
@@ -12,6 +12,8 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, 
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cgp.regression import CorrelatedGPRegressor
+from cgp.regression.covariances import MultiScale, Structure
+from cgp.regression.inference import Inference
 from cgp.regression.rollback import unchanged_on_error
 from cgp.regression.solvers.choice import Cost
 
@@ -39,14 +41,12 @@ class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, 
     Args:
         inputs: columns with the inputs of the rows, by name (of an array: by number); None is the index.
         kernel: as the regressor's.
-        num_components: as the regressor's.
-        structure: as the regressor's; "auto" compares several, and averages.
-        num_inducing: as the regressor's, for many observations over several inputs.
-        inference: as the regressor's.
-        periods: of cycles: durations such as "1D" or numbers in units of the input (days, if it is a time); "auto"
+        structure: as the regressor's; "auto" compares several, and averages. The periods of cycles,
+            ``MultiScale(periods=["1D"])``, may be durations, and numbers are days where the input is a time; "auto"
             looks for them in long series, and offers a year to two years and more: it is taken, with many time scales,
             where it gains more than 30 nats.
-        max_steps: of the optimizer.
+        num_inducing: as the regressor's, for many observations over several inputs.
+        inference: as the regressor's.
         missing_values: a number, or several, such as -200, that stand for what is missing, besides NaN.
         random_state: seed of everything random.
         verbose: whether progress is shown; None shows it on a terminal, for fits of more than ten seconds.
@@ -71,24 +71,18 @@ class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, 
         *,
         inputs: Any = None,
         kernel: str | Kernel | None = None,
-        num_components: int | None = None,
-        structure: str = "auto",
+        structure: str | Structure = "auto",
         num_inducing: int | None = None,
-        inference: str = "auto",
-        periods: str | Sequence[Any] = "auto",
-        max_steps: int = 1000,
+        inference: str | Inference = "auto",
         missing_values: Any = np.nan,
         random_state: Any = None,
         verbose: bool | None = None,
     ) -> None:
         self.inputs = inputs
         self.kernel = kernel
-        self.num_components = num_components
         self.structure = structure
         self.num_inducing = num_inducing
         self.inference = inference
-        self.periods = periods
-        self.max_steps = max_steps
         self.missing_values = missing_values
         self.random_state = random_state
         self.verbose = verbose
@@ -226,8 +220,11 @@ class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, 
         return table
 
     def _regressor(self) -> CorrelatedGPRegressor:
-        options = {name: getattr(self, name) for name in signature(CorrelatedGPRegressor).parameters if name in _PASSED}
-        return CorrelatedGPRegressor(**options, periods=periods_in_units(self.periods, is_time=self._axis.is_time))
+        options = {name: getattr(self, name) for name in signature(CorrelatedGPRegressor).parameters}
+        if isinstance(self.structure, MultiScale):
+            periods = periods_in_units(self.structure.periods, is_time=self._axis.is_time)
+            options["structure"] = replace(self.structure, periods=periods)
+        return CorrelatedGPRegressor(**options)
 
     def _conditioned(self, table: Table) -> Filling:
         """The filling of another table, given what it has besides."""
@@ -236,6 +233,3 @@ class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, 
         if not further.missing.all():
             regressor = regressor.conditioned(further.inputs, further.values)
         return Filling.of(regressor, table)
-
-
-_PASSED = {*signature(CorrelatedGPImputer).parameters} - {"periods"}

@@ -10,7 +10,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cgp.regression import CorrelatedGPRegressor
-from cgp.regression.storage import regressor_content, restored_regressor
+from cgp.regression.storage import regressor_content, restored_regressor, restored_settings, settings_content
 
 from .answers import ProcessMixin
 from .conformal import Conformal
@@ -63,7 +63,7 @@ class StorageMixin(ProcessMixin):
             OSError: if it cannot be read.
         """
         plain, tensors = read_content(folder)
-        settings = plain["settings"]
+        settings = restored_settings(plain["settings"])
         imputer = cls(**settings)
         given = restored_table(plain["table"], tensors)
         imputer._axis = restored_axis(plain["axis"])
@@ -82,7 +82,7 @@ class StorageMixin(ProcessMixin):
         settings: dict[str, Any] = self.get_params(deep=False)  # type: ignore[attr-defined]
         codes = np.atleast_1d(np.asarray(settings["missing_values"], dtype=np.float64)).tolist()
         inputs = input_columns(settings["inputs"]) or None
-        return settings | {"missing_values": codes, "inputs": inputs, "random_state": None}
+        return settings_content(settings) | {"missing_values": codes, "inputs": inputs}
 
     def _regressor(self) -> CorrelatedGPRegressor:
         """A regressor with the imputer's arguments, not fitted."""

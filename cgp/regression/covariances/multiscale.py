@@ -92,6 +92,9 @@ class MultiScale(Structure):
             return "X: expected two distinct inputs or more, got one"
         if kernel is not None and not (isinstance(kernel, str) and kernel in _KERNELS):
             return f"kernel: expected one of {(None, *_KERNELS)}, got {kernel!r}"
+        durations = [period for period in self.periods if isinstance(period, str)] if self.periods != "auto" else []
+        if durations:
+            return f"periods: expected numbers in units of the input, got {durations[0]!r}"
         return None if num_inducing is None else f"num_inducing: expected None, got {num_inducing!r}"
 
 

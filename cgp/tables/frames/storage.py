@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,49 +9,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cgp.atomic_files import write_aside
-from cgp.weights import load_tensors, save_tensors
+from cgp.weights import load_content, save_content
 
 from .coordinates import Axis, Coordinate
 
 __all__ = ["axis_content", "read_content", "restored_axis", "restored_table", "table_content", "write_content"]
 
-_FILE, _KEY = "imputer.safetensors", "cgp"
-_VERSION = 1
+_FILE = "imputer.safetensors"
 
 Content = tuple[dict[str, Any], dict[str, Tensor]]
 
 
 def write_content(folder: str | Path, plain: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Write plain values and tensors to a folder, in one file, written atomically.
-
-    Raises:
-        ValueError: if a value cannot be written as JSON.
-    """
-    path = Path(folder)
-    try:
-        text = json.dumps({"format_version": _VERSION, **plain})
-    except TypeError as error:
-        raise ValueError(f"save: expected settings and names that are text or numbers: {error}") from error
-    path.mkdir(parents=True, exist_ok=True)
-    write_aside(path / _FILE, lambda file: save_tensors(tensors, file, {_KEY: text}))
+    """Write plain values and tensors of an imputer to a folder."""
+    save_content(Path(folder) / _FILE, plain, tensors)
 
 
 def read_content(folder: str | Path) -> Content:
-    """Read what :func:`write_content` wrote.
-
-    Returns:
-        Values and tensors.
-
-    Raises:
-        ValueError: if the file is damaged, or of a later version.
-    """
-    tensors, metadata = load_tensors(Path(folder) / _FILE)
-    plain = json.loads(metadata.get(_KEY, "{}"))
-    version = plain.get("format_version")
-    if not isinstance(version, int) or version > _VERSION:
-        raise ValueError(f"{folder}: expected an imputer of format_version {_VERSION} or before, got {version!r}")
-    return plain, tensors
+    """Read what :func:`write_content` wrote."""
+    return load_content(Path(folder) / _FILE)
 
 
 def axis_content(axis: Axis) -> dict[str, Any]:

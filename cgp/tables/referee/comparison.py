@@ -9,7 +9,10 @@ from typing import Any
 
 from sklearn.base import clone
 
-from cgp.regression.inference.long_series import is_long_series
+from cgp.regression.covariances import Auto, MultiScale, Structure
+from cgp.regression.inference import Windows
+from cgp.regression.inference.setting import chosen
+from cgp.regression.observations import Observations
 from cgp.tables.frames.periods import PERIOD_NAMES, offered_periods
 from cgp.tables.frames.table import Table, read_table
 from cgp.tables.imputer import CorrelatedGPImputer
@@ -135,22 +138,28 @@ def candidates(imputer: CorrelatedGPImputer, table: Table, *, is_time: bool) -> 
     """
     options = {"inputs": imputer.inputs, "missing_values": imputer.missing_values}
     several, ordered = table.values.shape[1] > 1, table.inputs.shape[1] == 1
-    chosen: dict[str, Any] = {"linear interpolation" if ordered else "the nearest row": LinearInterpolation(**options)}
+    methods: dict[str, Any] = {"linear interpolation" if ordered else "the nearest row": LinearInterpolation(**options)}
     if is_time:
-        chosen["the seasonal mean"] = SeasonalMean(**options)
+        methods["the seasonal mean"] = SeasonalMean(**options)
     if several:
-        chosen["ridge on the other columns"] = LaggedRidge(**options)
-    is_long = is_long_series(table.inputs, table.values, imputer.get_params(deep=False))
+        methods["ridge on the other columns"] = LaggedRidge(**options)
+    asked = taken = Structure.of(imputer.structure)
+    if isinstance(asked, Auto):
+        given = Observations(table.inputs, table.values)
+        taken, _ = chosen(given, asked, imputer.inference, imputer.kernel, imputer.num_inducing)
+    is_auto, is_long = asked == Auto(), isinstance(taken, MultiScale)
     if several:
         kernel = _SERIES_KERNEL if is_long and imputer.kernel is None else imputer.kernel
-        chosen["one GP per column"] = clone(imputer).set_params(structure="independent", kernel=kernel, periods="auto")
-    chosen[_CORRELATED if several else _ALONE] = clone(imputer)
-    if several and not is_long and imputer.structure == "auto":
+        inference = "auto" if isinstance(imputer.inference, Windows) else imputer.inference
+        changed = {"structure": "independent", "kernel": kernel, "inference": inference}
+        methods["one GP per column"] = clone(imputer).set_params(**changed)
+    methods[_CORRELATED if several else _ALONE] = clone(imputer)
+    if several and not is_long and is_auto:
         for structure in _STRUCTURES:
-            chosen[f"the GP {structure!r}"] = clone(imputer).set_params(structure=structure)
-    if is_time and not is_long and imputer.structure == imputer.periods == "auto":
-        chosen |= _with_cycles(imputer, table)
-    return chosen
+            methods[f"the GP {structure!r}"] = clone(imputer).set_params(structure=structure)
+    if is_time and not is_long and is_auto:
+        methods |= _with_cycles(imputer, table)
+    return methods
 
 
 def _with_cycles(imputer: CorrelatedGPImputer, table: Table) -> dict[str, CorrelatedGPImputer]:
@@ -159,7 +168,7 @@ def _with_cycles(imputer: CorrelatedGPImputer, table: Table) -> dict[str, Correl
     if not periods:
         return {}
     name = f"the GP with cycles of {' and '.join(PERIOD_NAMES[period] for period in periods)}"
-    return {name: clone(imputer).set_params(structure="multiscale", periods=tuple(periods))}
+    return {name: clone(imputer).set_params(structure=MultiScale(periods=periods), inference="auto")}
 
 
 def _default(trials: Mapping[str, Trial], strata: Strata) -> str:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from cgp.regression import CorrelatedGPRegressor
+from cgp.regression import NUTS, CorrelatedGPRegressor, Minibatches
 from experiments.studies.regression.cached_rows import cached_row
 from experiments.studies.regression.multioutput import SETS, with_gaps
 
@@ -93,12 +93,12 @@ PROBLEMS: Mapping[str, FitProblem] = {
     "tide, 4 stations, 8 of 144 rows": FitProblem(partial(_gaps, name="tide", window=3, every=18), {}),
     "gases, inference='laplace'": FitProblem(partial(_gaps, name="air", window=7, every=2), {"inference": "laplace"}),
     "exchange rates, inference='nuts'": FitProblem(
-        partial(_gaps, name="exchange", window=1, outputs=2), {"inference": "nuts", "num_warmup": 40, "num_samples": 40}
+        partial(_gaps, name="exchange", window=1, outputs=2), {"inference": NUTS(num_warmup=40, num_samples=40)}
     ),
     "gases, 40 inducing inputs": FitProblem(partial(_gaps, name="air", window=3), {"num_inducing": 40}),
     "rivers, inference='stochastic'": FitProblem(
         partial(_rows, name="bafu", count=4000, outputs=2),
-        {"inference": "stochastic", "num_inducing": 50, "num_epochs": 10, "structure": "coregionalised"},
+        {"inference": Minibatches(num_epochs=10), "num_inducing": 50, "structure": "coregionalised"},
     ),
     "temperature, 12 stations, 1,500 days": FitProblem(partial(_rows, name="temperature", count=1500, outputs=12), {}),
 }

@@ -1,4 +1,4 @@
-"""CPU seconds of an evaluation by each form of exact regression, measured and by its cost model."""
+"""CPU seconds of an evaluation by two solvers, measured and by its cost model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 import torch
 
 from cgp.regression import correlated_covariance
-from cgp.regression.solvers.choice import FORMS, Task
+from cgp.regression.solvers.choice import SOLVERS, Problem
 
 __all__ = ["forms"]
 
@@ -36,15 +36,15 @@ def forms(num_observations: tuple[int, ...] = (200, 800, 1600, 3200), repetition
 
 def _seconds(name: str, outputs: int, structure: str, count: int, repetitions: int) -> tuple[float, float]:
     """Measured and expected."""
-    form = next(form for form in FORMS if form.name == name)
+    solver = SOLVERS[name]
     times, numbers = torch.linspace(-2.0, 2.0, count // outputs, dtype=torch.float64), torch.arange(outputs).double()
     rows = torch.cartesian_prod(times, numbers).reshape(-1, 2)
     targets = (3.0 * rows[:, 0]).sin() + 0.1 * torch.randn(len(rows), dtype=torch.float64)
     covariance = correlated_covariance(outputs, 1, kernel="matern32", structure=structure).double()
-    model = form.model(rows, targets, outputs, covar_module=covariance).eval()
+    model = solver(rows, targets, outputs, covar_module=covariance).eval()
     measured = []
     for _ in range(repetitions):
         start = time.process_time()
         model.log_evidence().backward()
         measured.append(time.process_time() - start)
-    return min(measured), form.cost(Task(covariance, len(rows), len(times))).seconds
+    return min(measured), solver.cost(Problem(covariance, len(rows), len(times))).seconds

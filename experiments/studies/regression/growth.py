@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from cgp.plotting.style import PALETTE, style
 from cgp.regression import CorrelatedGPRegressor, SeriesCorrelatedGPRegression, correlated_covariance
-from cgp.regression.scaling import stacked_rows
-from cgp.regression.solvers.choice import FORMS, Task
+from cgp.regression.observations import Observations
+from cgp.regression.solvers.choice import SOLVERS, Problem
 from experiments.atomic_files import write_atomically
 from experiments.studies.regression.cached_rows import cached_row
 from experiments.studies.regression.report import write_results
@@ -149,8 +149,7 @@ def _can_run(name: str, size: int, outputs: int, most_gigabytes: float) -> bool:
         bytes_needed = CorrelatedGPRegressor().estimate(*_framed(size, outputs)).bytes
     else:
         covariance = correlated_covariance(outputs, 1, kernel="matern32", structure="coregionalised").double()
-        form = next(form for form in FORMS if form.name == "linear")
-        bytes_needed = form.cost(Task(covariance, size * outputs, size)).bytes
+        bytes_needed = SOLVERS["linear"].cost(Problem(covariance, size * outputs, size)).bytes
         if "gradient" not in name:
             bytes_needed -= size * 24.0 * (2.0 * outputs) ** 2  # covariances of the states are kept for gradients only
     return bytes_needed < 1e9 * most_gigabytes
@@ -164,13 +163,12 @@ def _framed(size: int, outputs: int) -> tuple[Array, Array]:
 def _model(size: int, outputs: int) -> SeriesCorrelatedGPRegression:
     """Lengthscale, noise and correlations of one half as given; time in lengthscales."""
     t, y = table(size, outputs)
-    observed = ~np.isnan(y)
-    rows = torch.as_tensor(stacked_rows(t[:, None] / _STEPS, observed))
+    given = Observations(t[:, None] / _STEPS, y)
     covariance = correlated_covariance(outputs, 1, kernel="matern32", structure="coregionalised").double()
     covariance.kernels[0].input_maps.log_scales.data.zero_()
     if outputs > 1:
         covariance.kernels[0].loadings.set_correlation(0.5 + 0.5 * torch.eye(outputs, dtype=torch.float64))
-    model = SeriesCorrelatedGPRegression(rows, torch.as_tensor(y.T[observed.T]), outputs, covar_module=covariance)
+    model = SeriesCorrelatedGPRegression(given.rows, given.targets, outputs, covar_module=covariance)
     model.likelihood.noise = _NOISE
     return model.eval()
 

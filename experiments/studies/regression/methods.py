@@ -11,7 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from cgp.regression import CorrelatedGPRegressor
+from cgp.regression import CorrelatedGPRegressor, Inference, Laplace, Minibatches
 from experiments.studies.regression.peers import coregionalised, exact, independent, sgpr, svgp
 from experiments.studies.regression.problems import Answer, Problem
 
@@ -31,7 +31,9 @@ def outputs(inputs: Array, targets: Array, **arguments: Any) -> tuple[Array, Arr
 def ours(problem: Problem, **arguments: Any) -> Answer:
     """Our regressor of one output."""
     regressor = _fitted(problem.inputs, problem.targets, **arguments)
-    evidence = math.nan if arguments.get("inference") == "stochastic" else float(regressor.model_.log_evidence())
+    evidence = (
+        math.nan if isinstance(arguments.get("inference"), Minibatches) else float(regressor.model_.log_evidence())
+    )
     mean, sd = regressor.predict(problem.test_inputs, return_std=True)
     return Answer(mean, sd, evidence)
 
@@ -40,10 +42,12 @@ def stochastic(problem: Problem, *, num_steps: int | None = None, **arguments: A
     """Our regressor on minibatches of 1024, initialised by the closed form on some rows; 20 epochs or 500 steps."""
     batches = -(-len(problem.inputs) // 1024)
     epochs = max(20, -(-500 // batches)) if num_steps is None else -(-num_steps // batches)
-    return ours(problem, inference="stochastic", batch_size=1024, num_epochs=epochs, **arguments)
+    return ours(problem, inference=Minibatches(batch_size=1024, num_epochs=epochs), **arguments)
 
 
-def _fitted(inputs: Array, targets: Array, *, inference: str = "map", **arguments: Any) -> CorrelatedGPRegressor:
+def _fitted(
+    inputs: Array, targets: Array, *, inference: str | Inference = "map", **arguments: Any
+) -> CorrelatedGPRegressor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return CorrelatedGPRegressor(random_state=0, inference=inference, **arguments).fit(inputs, targets)
@@ -51,7 +55,7 @@ def _fitted(inputs: Array, targets: Array, *, inference: str = "map", **argument
 
 MULTIOUTPUT: Mapping[str, Outputs] = {
     "cgp": outputs,
-    "cgp, laplace": partial(outputs, inference="laplace", num_mixture=20),
+    "cgp, laplace": partial(outputs, inference=Laplace(num_mixture=20)),
     "GPyTorch ICM": coregionalised,
     "GPyTorch LMC, 2 components": partial(coregionalised, num_components=2),
     "GPyTorch ExactGP, independent": independent,

@@ -24,7 +24,8 @@ from torch.nn.utils import parameters_to_vector
 
 from cgp.functional.clusters import cluster_centres
 from cgp.regression.inference.fitting import learned_parameters, minimise
-from cgp.regression.scaling import Scaling, stacked_rows
+from cgp.regression.observations import Observations
+from cgp.regression.scaling import Scaling
 from experiments.studies.regression.problems import Answer, Problem
 
 __all__ = ["coregionalised", "exact", "independent", "sgpr", "svgp"]
@@ -91,18 +92,18 @@ def independent(inputs: Array, targets: Array, kernel: str) -> tuple[Array, Arra
 def coregionalised(inputs: Array, targets: Array, kernel: str, num_components: int = 1) -> tuple[Array, Array]:
     """The same by the multitask model over rows: ICM with one component, LMC with more; full-rank task matrices."""
     size, tasks = targets.shape
-    x_scaling, y_scaling, observed = Scaling.of(inputs), Scaling.of(targets), ~np.isnan(targets)
+    x_scaling, y_scaling = Scaling.of(inputs), Scaling.of(targets)
     scaled = x_scaling.apply(inputs)
-    x = torch.as_tensor(stacked_rows(scaled, observed))
+    given = Observations(scaled, y_scaling.apply(targets))
+    x, y = given.rows, given.targets
     bases = [_base(kernel, x.shape[-1] - 1, 3.0**number) for number in range(num_components)]
     likelihood = HadamardGaussianLikelihood(
         num_tasks=tasks, noise_constraint=_constraint(), task_feature_index=x.shape[-1] - 1
     )
     likelihood.noise = torch.full((tasks,), 0.1)
-    y = torch.as_tensor(y_scaling.apply(targets).T[observed.T])
     model = _Coregionalised(x, y, likelihood, bases, tasks, tasks if num_components == 1 else 1)
     _fit_exact(model, x)
-    new = torch.as_tensor(stacked_rows(scaled, np.ones_like(observed)))
+    new = Observations(scaled, np.zeros_like(targets)).rows
     mean, sd = (value.reshape(tasks, size).T for value in _moments(model, new, new))
     return y_scaling.undo(mean), sd * y_scaling.unit
 

@@ -17,7 +17,7 @@ from sklearn.impute import IterativeImputer
 from sklearn.linear_model import BayesianRidge
 
 from cgp.regression import CorrelatedGPRegressor
-from cgp.regression.inference.long_series import gross_errors
+from cgp.regression.observations import gross_errors
 from experiments.studies.regression.cached_rows import cached_row
 from experiments.studies.regression.multioutput import stations
 from experiments.studies.regression.report import with_peers, write_results

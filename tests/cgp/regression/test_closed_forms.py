@@ -14,7 +14,7 @@ import cgp.regression.solvers.exact as exact_module
 import cgp.regression.solvers.sparse as sparse_module
 from cgp.functional.clusters import cluster_centres
 from cgp.regression import CorrelatedGPRegression, SparseCorrelatedGPRegression, correlated_covariance
-from cgp.regression.checks import STRUCTURES
+from cgp.regression.covariances.correlated import STRUCTURES
 from tests.cgp.regression.data import (
     TWO_SHIFTED,
     Evidence,

@@ -19,8 +19,22 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from cgp.regression import CorrelatedGPClassifier, CorrelatedGPRegressor, bayesian, estimator, structures
+import cgp.regression.inference.maximum as maximum_module
+from cgp.regression import (
+    MAP,
+    NUTS,
+    Auto,
+    Coregionalised,
+    CorrelatedGPClassifier,
+    CorrelatedGPRegressor,
+    Laplace,
+    Minibatches,
+    MultiScale,
+    Slices,
+    Windows,
+)
 from cgp.regression.inference.adequacy import warn_of_unexplained
+from cgp.regression.likelihood import every_process
 from cgp.regression.solvers.choice import Cost
 from tests.cgp.regression.data import model_of, rows
 
@@ -31,7 +45,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 @parametrize_with_checks(
     [
-        CorrelatedGPRegressor(max_steps=10, num_components=2, inference="map"),
+        CorrelatedGPRegressor(structure=Auto(2), inference=MAP(max_steps=10)),
         CorrelatedGPClassifier(num_inducing=3, num_epochs=2),
     ]
 )
@@ -57,16 +71,14 @@ KINDS = {
     "stochastic": {
         "num_inducing": 15,
         "structure": "coregionalised",
-        "inference": "stochastic",
-        "num_epochs": 20,
-        "batch_size": 40,
+        "inference": Minibatches(num_epochs=20, batch_size=40),
     },
-    "nuts": {"inference": "nuts", "structure": "coregionalised", "num_samples": 6, "num_warmup": 3, "num_chains": 1},
-    "laplace": {"inference": "laplace", "structure": "affine", "num_mixture": 20},
+    "nuts": {"inference": NUTS(num_samples=6, num_warmup=3, num_chains=1), "structure": "coregionalised"},
+    "laplace": {"inference": Laplace(num_mixture=20), "structure": "affine"},
     "composed": {
         "kernel": ScaleKernel(PeriodicKernel()) + LinearKernel(),
         "structure": "coregionalised",
-        "max_steps": 40,
+        "inference": MAP(max_steps=40),
     },
 }
 
@@ -97,16 +109,16 @@ def test_unpickled_predicts_the_same_to_the_bit(kind):
     assert again.fit_ == regressor.fit_
 
 
-@pytest.mark.parametrize("inference", ["map", "laplace"])
+@pytest.mark.parametrize("inference", [MAP(max_steps=15), Laplace(max_steps=15)])
 def test_kernels_with_priors_are_kept(inference):
     prior = LogNormalPrior(-1.0, 0.01)
     kernel = ScaleKernel(PeriodicKernel(period_length_prior=prior), outputscale_prior=GammaPrior(2.0, 2.0))
-    regressor = CorrelatedGPRegressor(kernel, inference=inference, max_steps=15, random_state=0).fit(X, TRUTH[:, 0])
+    regressor = CorrelatedGPRegressor(kernel, inference=inference, random_state=0).fit(X, TRUTH[:, 0])
     learned = regressor.model_.covar_module.kernels[0].covar_module
     assert learned.base_kernel.period_length.item() == pytest.approx(np.exp(-1.0), rel=0.03)
     again = pickle.loads(pickle.dumps(regressor))
     np.testing.assert_array_equal(again.predict(X), regressor.predict(X))
-    if inference == "map":
+    if inference.name == "map":
         log_prior = prior.log_prob(learned.base_kernel.period_length).sum()
         without = pickle.loads(pickle.dumps(regressor.model_))
         del without.covar_module.kernels[0].covar_module.base_kernel._priors["period_length_prior"]
@@ -149,10 +161,10 @@ def test_answers_agree_with_each_other(kind):
 def test_missing_values_are_missing_rows():
     padded = np.vstack([X[:12], [[3.3], [4.4]]]), np.vstack([TRUTH[:12], [[np.nan, np.nan], [np.nan, 0.5]]])
     kept = np.vstack([X[:12], [[4.4]]]), np.vstack([TRUTH[:12], [[np.nan, 0.5]]])
-    make = functools.partial(CorrelatedGPRegressor, random_state=0, max_steps=5, structure="shifted", inference="map")
+    make = functools.partial(CorrelatedGPRegressor, random_state=0, structure="shifted", inference=MAP(max_steps=5))
     first, second = make().fit(*kept), make().fit(*padded)
     assert len(first.model_.train_targets) == len(second.model_.train_targets) == 25
-    np.testing.assert_array_equal(second.y_scaling_.unit, first.y_scaling_.unit)
+    np.testing.assert_array_equal(second.posterior_.units.outputs.unit, first.posterior_.units.outputs.unit)
 
 
 @functools.cache
@@ -160,7 +172,9 @@ def in_units(unit_x=1.0, unit_y=1.0, offset=0.0):
     x, y, _ = outputs(20)
     x = (x + offset) * unit_x
     mean, sd = (
-        CorrelatedGPRegressor(random_state=0, max_steps=6, structure="shifted").fit(x, y * unit_y).predict(x, True)
+        CorrelatedGPRegressor(random_state=0, inference=Slices(max_steps=6), structure="shifted")
+        .fit(x, y * unit_y)
+        .predict(x, True)
     )
     return mean / unit_y, sd / unit_y
 
@@ -202,9 +216,9 @@ def test_one_observation():
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"max_steps": 15},
-        {"num_inducing": 6, "max_steps": 15},
-        {"num_inducing": 6, "inference": "stochastic", "num_epochs": 3},
+        {"inference": Slices(max_steps=15)},
+        {"num_inducing": 6, "inference": MAP(max_steps=15)},
+        {"num_inducing": 6, "inference": Minibatches(num_epochs=3)},
     ],
 )
 def test_a_covariance_may_be_singular(arguments):
@@ -224,7 +238,7 @@ def test_leaving_one_out_and_conditioning_ask_the_same_model(kind):
     assert (np.isnan(mean) == np.isnan(Y)).all()
     assert (np.abs(mean - Y) < 4 * sd)[~np.isnan(Y)].all()
     last = np.mean([model.leave_one_out().mean[..., -1].mean() for model in regressor.models_])  # of the second process
-    last = last * regressor.y_scaling_.unit[1]
+    last = last * regressor.posterior_.units.outputs.unit[1]
     np.testing.assert_allclose(mean[-1, 1], last + np.nanmean(Y[:, 1]), atol=1e-9)
     further = pickle.loads(pickle.dumps(regressor)).partial_fit(X[20:22], TRUTH[20:22])
     before, after = (each.predict(X[20:22], return_std=True) for each in (regressor, further))
@@ -241,7 +255,7 @@ def test_leaving_one_out_and_conditioning_ask_the_same_model(kind):
 def test_masked_outputs_are_not_observed():
     seen, options = (
         np.ma.masked_invalid(np.where(np.isnan(Y), -200.0, Y)),
-        {"structure": "shifted", "max_steps": 2, "inference": "map"},
+        {"structure": "shifted", "inference": MAP(max_steps=2)},
     )
     seen[np.isnan(Y)] = np.ma.masked
     with pytest.warns(ConvergenceWarning):
@@ -251,7 +265,7 @@ def test_masked_outputs_are_not_observed():
 
 
 def test_conditioning_is_fitting_with_the_parameters_kept():
-    kept = {"random_state": 0, "structure": "shifted", "max_steps": 5}
+    kept = {"random_state": 0, "structure": "shifted", "inference": MAP(max_steps=5)}
     all_at_once = CorrelatedGPRegressor(**kept).fit(X, TRUTH)
     parts = pickle.loads(pickle.dumps(all_at_once))
     rows, targets = parts._standardised(X[:30], TRUTH[:30])
@@ -265,14 +279,14 @@ def test_conditioning_is_fitting_with_the_parameters_kept():
 
 def test_works_with_the_tools_of_scikit_learn():
     order = np.random.default_rng(0).permutation(40)
-    regressor = CorrelatedGPRegressor(structure="coregionalised", max_steps=20, random_state=0)
+    regressor = CorrelatedGPRegressor(structure="coregionalised", inference=MAP(max_steps=20), random_state=0)
     scores = cross_val_score(clone(regressor), X[order], Y[order], cv=2)  # gaps included
     assert scores.min() > 0.8
 
 
 def test_says_how_it_goes_and_leaves_the_global_generator(capsys):
     state = torch.random.get_rng_state()
-    regressor = CorrelatedGPRegressor(verbose=True, max_steps=1, num_inducing=10)
+    regressor = CorrelatedGPRegressor(verbose=True, inference=MAP(max_steps=1), num_inducing=10)
     with pytest.warns(ConvergenceWarning, match="The fit has not converged: cut off after 1 steps"):
         regressor.fit(X, Y)
     assert not regressor.fit_.converged
@@ -284,10 +298,10 @@ def test_says_how_it_goes_and_leaves_the_global_generator(capsys):
     ("seconds", "terminal", "printed"), [(11.0, True, True), (9.0, True, False), (11.0, False, False)]
 )
 def test_long_fits_say_on_a_terminal_how_they_go(capsys, monkeypatch, seconds, terminal, printed):
-    monkeypatch.setattr(CorrelatedGPRegressor, "_cost", lambda *_: Cost(seconds, 0.0))
+    monkeypatch.setattr(MAP, "cost", lambda *_: Cost(seconds, 0.0))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     with pytest.warns(ConvergenceWarning):
-        CorrelatedGPRegressor(max_steps=1, num_inducing=10).fit(X, Y)
+        CorrelatedGPRegressor(inference=MAP(max_steps=1), num_inducing=10).fit(X, Y)
     assert ("map, about 11 s:" in capsys.readouterr().err) == printed
 
 
@@ -309,10 +323,8 @@ def test_long_fits_say_on_a_terminal_how_they_go(capsys, monkeypatch, seconds, t
         ({"kernel": CosineKernel()}, np.column_stack([X, X]), TRUTH, "CosineKernel is not positive semi-definite"),
         ({"inference": "mcmc"}, X, TRUTH, "inference: expected one of"),
         ({"inference": "stochastic"}, X, TRUTH, "num_inducing: expected a number"),
-        ({"num_starts": 0}, X, TRUTH, "num_starts: expected an integer of at least 1, got 0"),
-        ({"num_mixture": 0}, X, TRUTH, "num_mixture: expected an integer of at least 1, got 0"),
         ({"num_inducing": 5.5}, X, TRUTH, "num_inducing: expected an integer of at least 1"),
-        ({"structure": "no"}, X, TRUTH, "structure: expected 'auto' or one of .*, got 'no'"),
+        ({"structure": "no"}, X, TRUTH, "structure: expected one of .*'auto'.*, got 'no'"),
         (
             {"kernel": "rbf"},
             np.arange(10_001.0)[:, None],
@@ -367,21 +379,23 @@ def test_the_structure_is_chosen():
 )
 def test_structures_near_the_best_are_averaged(criteria, averaged, monkeypatch):
     built, values = {}, iter(criteria)
-    monkeypatch.setattr(structures, "criterion", lambda model: next(values))
-    result = structures.fit_structures(
+    monkeypatch.setattr(maximum_module, "criterion", lambda model: next(values))
+    result = maximum_module.fit_structures(
         lambda name: built.setdefault(name, model_of("exact", *rows(), structure=name)), max_steps=1
     )
-    assert result.best == averaged[0]
-    assert result.models == [built[name] for name in averaged]
+    assert result.averaged == averaged
+    assert {name: fit.model for name, fit in result.fits.items()} == built
 
 
 def test_structures_are_averaged():
     regressor = fitted()
-    each = np.array([model.moments(regressor._rows(X), noisy=True) for model in regressor.models_])
+    units = regressor.posterior_.units
+    places = every_process(torch.as_tensor(units.inputs.apply(X)), 2).flatten(0, 1)
+    each = np.array([model.moments(places, noisy=True) for model in regressor.models_])
     means, variances = each[:, 0], each[:, 1]
     result = regressor.predict(X, return_std=True)
-    unit = regressor.y_scaling_.unit
-    np.testing.assert_allclose(regressor.y_scaling_.apply(result[0]).ravel(), means.mean(0))
+    unit = units.outputs.unit
+    np.testing.assert_allclose(units.outputs.apply(result[0]).ravel(), means.mean(0))
     np.testing.assert_allclose((result[1] / unit).ravel() ** 2, variances.mean(0) + means.var(0))
 
 
@@ -392,23 +406,23 @@ def test_a_mixture_has_the_moments_and_the_density_of_its_members(monkeypatch):
     covariances = roots @ np.swapaxes(roots, -1, -2) / 80
     variances = np.diagonal(covariances, axis1=-2, axis2=-1)
     marginals = means.reshape(4, 40, 2), variances.reshape(4, 40, 2)
-    monkeypatch.setattr(regressor, "_marginals", lambda x, noisy: marginals)
-    monkeypatch.setattr(regressor, "_joint", lambda x, noisy: (means, covariances))
-    unit = regressor.y_scaling_.unit
+    monkeypatch.setattr(regressor.posterior_, "members", lambda x, include_noise: marginals)
+    monkeypatch.setattr(regressor.posterior_, "joint_members", lambda x, include_noise: (means, covariances))
+    unit = regressor.posterior_.units.outputs.unit
     mean, sd = regressor.predict(X, return_std=True)
     draws = means + np.sqrt(variances) * generator.standard_normal((20_000, 4, 80))
     np.testing.assert_allclose((sd / unit).ravel(), draws.std((0, 1)), rtol=0.05)
-    np.testing.assert_allclose(regressor.y_scaling_.apply(mean).ravel(), draws.mean((0, 1)), atol=0.05)
+    np.testing.assert_allclose(regressor.posterior_.units.outputs.apply(mean).ravel(), draws.mean((0, 1)), atol=0.05)
     covariance = regressor.predict(X, return_cov=True)[1] / unit[:, None, None] / unit
     expected = covariances.mean(0) + np.cov(means.T, bias=True)
     np.testing.assert_allclose(covariance.reshape(80, 80), expected)
-    value = regressor.y_scaling_.apply(TRUTH).reshape(80)
+    value = regressor.posterior_.units.outputs.apply(TRUTH).reshape(80)
     density = logsumexp(norm(means, np.sqrt(variances)).logpdf(value), axis=0) - np.log(4)
     result = regressor.log_predictive_density(X, TRUTH) + np.log(unit)
     np.testing.assert_allclose(result.ravel(), density)
 
 
-@pytest.mark.parametrize("options", [{}, {"inference": "stochastic", "num_epochs": 5}])
+@pytest.mark.parametrize("options", [{}, {"inference": Minibatches(num_epochs=5)}])
 def test_too_few_inducing_inputs_give_a_warning(options):
     time = np.arange(600.0)[:, None]
     noise = 0.3 * np.random.default_rng(0).standard_normal(600)
@@ -423,25 +437,62 @@ def test_too_few_inducing_inputs_give_a_warning(options):
 
 
 @pytest.mark.parametrize(
-    ("options", "users"),
+    ("inference", "option"),
     [
-        ({"num_epochs": 3}, "'stochastic'"),
-        ({"batch_size": 5, "inference": "laplace"}, "'stochastic'"),
-        ({"num_chains": 1}, "'nuts'"),
-        ({"num_samples": 9, "inference": "laplace"}, "'nuts'"),
-        ({"num_mixture": 9, "inference": "map"}, "'auto' or 'laplace' or .*'nuts'"),
-        ({"max_steps": 9, "inference": "stochastic", "num_inducing": 3}, "'auto' or 'map' or .*'nuts'"),
+        (MAP, "num_epochs"),
+        (Laplace, "batch_size"),
+        (Slices, "num_chains"),
+        (Laplace, "num_samples"),
+        (MAP, "num_mixture"),
+        (Minibatches, "max_steps"),
+        (Windows, "num_starts"),
+        (Coregionalised, "periods"),
+        (MultiScale, "num_components"),
     ],
 )
-def test_options_of_another_inference_are_a_type_error(options, users):
-    name, value = next(iter(options.items()))
-    with pytest.raises(TypeError, match=rf"{name}: expected with inference={users}, got {value} with"):
-        CorrelatedGPRegressor(**options).fit(X, TRUTH)
+def test_options_of_another_inference_or_structure_are_a_type_error(inference, option):
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{option}'"):
+        inference(**{option: 9})
+
+
+@pytest.mark.parametrize(
+    ("kind", "option", "least"),
+    [
+        (MAP, "num_starts", 1),
+        (MAP, "max_steps", 1),
+        (Laplace, "num_mixture", 1),
+        (NUTS, "num_chains", 1),
+        (NUTS, "num_warmup", 1),
+        (NUTS, "num_samples", 4),
+        (Minibatches, "num_epochs", 1),
+        (Minibatches, "batch_size", 1),
+        (Coregionalised, "num_components", 1),
+        (MultiScale, "num_factors", 0),
+    ],
+)
+def test_counts_are_checked(kind, option, least):
+    with pytest.raises(ValueError, match=f"{option}: expected an integer of at least {least}, got {least - 1}"):
+        kind(**{option: least - 1})
+
+
+@pytest.mark.parametrize(
+    ("structure", "inference", "message"),
+    [
+        ("multiscale", MAP(num_starts=4), "inference: expected 'auto' or 'windows' for structure='multiscale'"),
+        ("multiscale", "laplace", "inference: expected 'auto' or 'windows'"),
+        ("shared", "windows", "structure: expected 'multiscale' for inference='windows', got 'shared'"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(structure, inference, message):
+    with pytest.raises(ValueError, match=message):
+        CorrelatedGPRegressor(structure=structure, inference=inference).fit(X, TRUTH)
 
 
 def test_the_share_of_the_prior_without_inducing_inputs_is_reported():
     time = np.arange(300.0)[:, None]
-    regressor = CorrelatedGPRegressor(num_inducing=30, max_steps=1, random_state=0).fit(time, np.sin(time[:, 0]))
+    regressor = CorrelatedGPRegressor(num_inducing=30, inference=MAP(max_steps=1), random_state=0).fit(
+        time, np.sin(time[:, 0])
+    )
     kernel, model = regressor.model_.covar_module.kernels[0], regressor.model_
     kernel.input_maps.log_scales += 4.0
     rows, points = kernel.points(model.train_inputs[0]), model.inducing_points()[0]
@@ -457,12 +508,12 @@ def test_the_share_of_the_prior_without_inducing_inputs_is_reported():
 
 def test_samples_too_large_for_memory_predict_the_same(monkeypatch):
     together = fitted("laplace")
-    monkeypatch.setattr(bayesian, "MOST_ENTRIES", 3 * 67**2)
-    monkeypatch.setattr(estimator, "MOST_ENTRIES", 3 * 67**2)
+    for module in ("inference.laplace", "posterior"):
+        monkeypatch.setattr(f"cgp.regression.{module}.MOST_ENTRIES", 3 * 67**2)
     apart = CorrelatedGPRegressor(random_state=0, **KINDS["laplace"]).fit(X, Y)
     assert len(together.models_[0].train_targets) == 20
     assert [len(model.train_targets) for model in apart.models_] == [3] * 6 + [2]
-    assert all(known is None for known in apart._conditions)
+    assert all(known is None for known in apart.posterior_._conditions)
     for result, expected in zip(apart.predict(X, return_std=True), together.predict(X, return_std=True), strict=True):
         np.testing.assert_allclose(result, expected, atol=1e-8)
     for result, expected in zip(apart.leave_one_out(), together.leave_one_out(), strict=True):
@@ -498,7 +549,7 @@ def test_what_was_learned_is_in_the_users_units():
         assert result.columns.tolist() == ["A", "B"]
         pd.testing.assert_index_equal(result.index, y.index[:5])
     assert isinstance(regressor.predict(X.to_numpy()), np.ndarray)
-    single = CorrelatedGPRegressor(max_steps=2, inference="map").fit(X, y["B"]).predict(X.iloc[:3])
+    single = CorrelatedGPRegressor(inference=MAP(max_steps=2)).fit(X, y["B"]).predict(X.iloc[:3])
     assert isinstance(single, pd.Series)
     assert single.name == "B"
 
@@ -511,7 +562,9 @@ def test_what_samples_and_kernels_have_learned_has_the_same_shapes(kind):
     np.testing.assert_allclose(regressor.correlation_.diagonal(), 1.0)
     assert regressor.correlation_[0, 1] < -0.8
     if kind == "laplace":
-        noise = np.median(regressor.model_.likelihood.noise.numpy(), axis=0) * regressor.y_scaling_.unit**2
+        noise = (
+            np.median(regressor.model_.likelihood.noise.numpy(), axis=0) * regressor.posterior_.units.outputs.unit**2
+        )
         np.testing.assert_allclose(regressor.noise_, noise)
     with pytest.raises(NotFittedError):
         _ = CorrelatedGPRegressor().noise_
@@ -537,13 +590,13 @@ def test_an_interrupted_call_changes_nothing(where, monkeypatch):
     """Neither scalings nor the list of observations are half of a fit that ctrl-C ended, or that failed."""
     x = np.linspace(0.0, 6.0, 30)[:, None]
     y = np.column_stack([np.sin(x[:, 0]), np.cos(x[:, 0])])
-    regressor = CorrelatedGPRegressor(structure="coregionalised", inference="map", max_steps=5).fit(x, y)
+    regressor = CorrelatedGPRegressor(structure="coregionalised", inference=MAP(max_steps=5)).fit(x, y)
     before = [np.asarray(part) for part in (*regressor.predict(x, return_std=True), *regressor.leave_one_out())]
 
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(estimator, "fit_model", interrupted)
+    monkeypatch.setattr(maximum_module, "fit_model", interrupted)
     monkeypatch.setattr(type(regressor.model_), "extended", interrupted)
     with pytest.raises(KeyboardInterrupt):
         getattr(regressor, where)(10.0 * x, 1000.0 * y)

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from cgp.regression import CorrelatedGPRegressor
-from cgp.regression.solvers.choice import FORMS
-from cgp.regression.solvers.series import SeriesCorrelatedGPRegression
+from cgp.regression import MAP, CorrelatedGPRegressor, Laplace, MultiScale, SeriesCorrelatedGPRegression, Windows
+from cgp.regression.solvers.choice import SOLVERS
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -25,8 +24,8 @@ KINDS = {
     "linear": {"kernel": "matern32", "structure": "coregionalised"},
     "shifted": {"kernel": "matern32", "structure": "shifted"},
     "averaged": {"kernel": "matern32"},
-    "samples": {"kernel": "matern32", "structure": "coregionalised", "inference": "laplace", "num_mixture": 3},
-    "multiscale": {"structure": "multiscale", "num_components": 2, "periods": (2.0,)},
+    "samples": {"kernel": "matern32", "structure": "coregionalised", "inference": Laplace(num_mixture=3, max_steps=15)},
+    "multiscale": {"structure": MultiScale(num_scales=2, periods=(2.0,)), "inference": Windows(num_steps=3)},
 }
 
 
@@ -34,14 +33,9 @@ KINDS = {
 def regressor(request, monkeypatch):
     """In linear time wherever that is possible."""
     if request.param != "exact":
-        cubic = ("exact", "compressed")
-        monkeypatch.setattr("cgp.regression.solvers.choice.FORMS", [form for form in FORMS if form.name not in cubic])
-    if request.param == "multiscale":
-        monkeypatch.setattr("cgp.regression.plan.num_windows", lambda *_: 3)
-        monkeypatch.setattr("cgp.regression.inference.long_series.num_windows", lambda *_: 3)
-    options = {"max_steps": 15} if request.param != "multiscale" else {}
-    inference = {"inference": "map"} | KINDS[request.param]
-    fitted = CorrelatedGPRegressor(random_state=0, **inference, **options).fit(X, Y)
+        monkeypatch.setattr("cgp.regression.solvers.choice.SOLVERS", {"linear": SOLVERS["linear"]})
+    inference = {"inference": MAP(max_steps=15)} | KINDS[request.param]
+    fitted = CorrelatedGPRegressor(random_state=0, **inference).fit(X, Y)
     assert (request.param == "exact") != isinstance(fitted.model_, SeriesCorrelatedGPRegression)
     return fitted
 
@@ -82,8 +76,8 @@ def test_sums_of_draws_have_their_variance(regressor):
 
 
 def test_sums_after_the_last_observation_go_on_from_it(monkeypatch):
-    monkeypatch.setattr("cgp.regression.solvers.choice.FORMS", FORMS[1:])
-    options = {"max_steps": 15, "inference": "map", "random_state": 0}
+    monkeypatch.setattr("cgp.regression.solvers.choice.SOLVERS", {"linear": SOLVERS["linear"]})
+    options = {"inference": MAP(max_steps=15), "random_state": 0}
     fitted = CorrelatedGPRegressor("matern32", structure="coregionalised", **options).fit(X, Y)
     later = X.max() + 0.1 + 0.2 * np.arange(6.0)[:, None]
     outputs, weights = np.arange(6) % 2, np.arange(1.0, 7.0)
@@ -95,7 +89,7 @@ def test_sums_after_the_last_observation_go_on_from_it(monkeypatch):
 
 
 def test_places_are_checked():
-    fitted = CorrelatedGPRegressor(max_steps=3, structure="coregionalised", inference="map").fit(X, Y)
+    fitted = CorrelatedGPRegressor(structure="coregionalised", inference=MAP(max_steps=3)).fit(X, Y)
     with pytest.raises(ValueError, match="outputs: expected 2 integers, got float64"):
         fitted.sample_at(X[:2], [0.0, 1.0])
     with pytest.raises(ValueError, match="outputs: expected 0 to 1, got 0 to 2"):

@@ -6,6 +6,7 @@ import pytest
 from scipy.stats import norm
 
 from cgp import CorrelatedGPImputer
+from cgp.regression import MultiScale
 from tests.cgp.tables.test_imputer import QUICK, frame
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -126,7 +127,7 @@ def test_residuals_leave_out_gross_errors(tmp_path):
     values = np.sin(np.arange(420.0) / 9)[:, None] + 0.1 * random.standard_normal((420, 2))
     values[60:70, 1] = np.nan
     values[5, 0] = 1e6
-    imputer = CorrelatedGPImputer(structure="multiscale", num_components=1, periods=(), random_state=0)
+    imputer = CorrelatedGPImputer(structure=MultiScale(num_scales=1, periods=()), random_state=0)
     with pytest.warns(UserWarning, match="left out as errors of measurement"):
         imputer.fit(values[:400])
     imputer.update(values[400:])

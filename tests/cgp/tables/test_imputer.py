@@ -15,14 +15,14 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cgp import CorrelatedGPImputer
-from cgp.regression import CorrelatedGPRegressor
+from cgp.regression import MAP, CorrelatedGPRegressor, Windows
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-QUICK = {"max_steps": 10, "structure": "coregionalised", "inference": "map", "random_state": 0}
+QUICK = {"structure": "coregionalised", "inference": MAP(max_steps=10), "random_state": 0}
 
 
-@parametrize_with_checks([CorrelatedGPImputer(max_steps=10, inference="map", structure="coregionalised")])
+@parametrize_with_checks([CorrelatedGPImputer(inference=MAP(max_steps=10), structure="coregionalised")])
 def test_scikit_learns_checks(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -207,24 +207,27 @@ def seasons(count=900, year=True):
 @pytest.fixture
 def few_windows(monkeypatch):
     """A third of the steps by which many time scales are learned: the errors below are the same to 2 %."""
-    for module in ("plan", "inference.long_series"):
-        monkeypatch.setattr(f"cgp.regression.{module}.num_windows", lambda *_: 80)
+    monkeypatch.setattr(Windows, "num_windows", lambda *_: 80)
 
 
 def test_seasons_are_offered_and_taken_where_they_are(few_windows):
     """A gap of a summer is a summer, where a lengthscale of days returns to the mean."""
     truth, table = (each.iloc[::3] for each in seasons())
     gap = table.isna()
-    imputer = CorrelatedGPImputer(random_state=0, max_steps=30)
+    options = {"random_state": 0, "inference": MAP(max_steps=30)}
+    imputer = CorrelatedGPImputer(**options)
     error = (imputer.fit_transform(table) - truth)[gap]
-    alone = CorrelatedGPImputer(structure="independent", random_state=0, max_steps=30).fit_transform(table)
+    alone = CorrelatedGPImputer(structure="independent", **options).fit_transform(table)
     assert imputer.regressor_.periods_ == [pytest.approx(365.2425)]
     assert (error**2).mean() < 0.5 * ((alone - truth)[gap] ** 2).mean()
 
 
 def test_seasons_that_are_none_are_not_taken(few_windows):
     table = seasons(year=False)[1].iloc[::3]
-    assert CorrelatedGPImputer(random_state=0, max_steps=30).fit(table).regressor_.structure_ == "independent"
+    assert (
+        CorrelatedGPImputer(random_state=0, inference=MAP(max_steps=30)).fit(table).regressor_.structure_
+        == "independent"
+    )
 
 
 def test_a_failed_fit_leaves_the_imputer_as_it_was():
@@ -261,7 +264,7 @@ def test_other_rows_without_times_are_filled_from_their_own_values(kind):
     values, table = rows_of_factors()
     train, test, truth = kind(table[:80]), kind(table[80:]), values[80:]
     gaps = np.isnan(np.asarray(test))
-    imputer = CorrelatedGPImputer(**QUICK | {"max_steps": 30}).fit(train)
+    imputer = CorrelatedGPImputer(**QUICK | {"inference": MAP(max_steps=30)}).fit(train)
     filled = np.asarray(imputer.transform(test))
     ridge = IterativeImputer(random_state=0).fit(np.asarray(train)).transform(np.asarray(test))
     errors = [np.sqrt(np.mean((each - truth)[gaps] ** 2)) for each in (filled, ridge)]
@@ -279,11 +282,14 @@ def test_cross_validation_and_a_search_of_structures():
     values, table = rows_of_factors()
     target = values @ np.array([1.0, -1.0, 0.5, 2.0])
     scores = {}
-    for name, imputer in (("gp", CorrelatedGPImputer(**QUICK | {"max_steps": 30})), ("ridge", IterativeImputer())):
+    for name, imputer in (
+        ("gp", CorrelatedGPImputer(**QUICK | {"inference": MAP(max_steps=30)})),
+        ("ridge", IterativeImputer()),
+    ):
         scores[name] = cross_val_score(make_pipeline(imputer, LinearRegression()), table, target, cv=2).mean()
     assert scores["gp"] > scores["ridge"] - 0.02
     grid = {"correlatedgpimputer__structure": ["independent", "coregionalised"]}
-    pipeline = make_pipeline(CorrelatedGPImputer(**QUICK | {"max_steps": 30}), LinearRegression())
+    pipeline = make_pipeline(CorrelatedGPImputer(**QUICK | {"inference": MAP(max_steps=30)}), LinearRegression())
     search = GridSearchCV(pipeline, grid, cv=2).fit(table, target)
     assert search.best_params_ == {"correlatedgpimputer__structure": "coregionalised"}
 

@@ -4,15 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from cgp.regression import CorrelatedGPRegression, CorrelatedGPRegressor, correlated_covariance
+from cgp.regression import MAP, CorrelatedGPRegression, CorrelatedGPRegressor, Factors, correlated_covariance
 from cgp.regression.covariances.factors import (
-    FACTORS,
     factor_counts,
     factor_covariance,
-    output_correlation,
     start_at_components,
 )
-from cgp.regression.solvers.choice import Task, choose_form
+from cgp.regression.observations import Observations
+from cgp.regression.solvers.choice import Problem, choose_solver
 from cgp.regression.solvers.compressed import CompressedCorrelatedGPRegression
 from cgp.regression.storage import regressor_content, restored_regressor
 
@@ -84,9 +83,9 @@ def test_shifted_outputs_cannot_be_compressed():
         CompressedCorrelatedGPRegression(*rows(), OUTPUTS, covar_module=covariance)
 
 
-def test_form_of_many_outputs_is_the_compressed_one():
-    assert choose_form(Task(factor_covariance(40, 2, 2), 12_000, 300)).name == "compressed"
-    assert choose_form(Task(factor_covariance(2, 2, 2), 400, 200)).name == "exact"
+def test_solver_of_many_outputs_is_the_compressed_one():
+    assert choose_solver(Problem(factor_covariance(40, 2, 2), 12_000, 300)).name == "compressed"
+    assert choose_solver(Problem(factor_covariance(2, 2, 2), 400, 200)).name == "exact"
 
 
 def test_processes_start_as_principal_components():
@@ -103,13 +102,10 @@ def test_correlations_are_over_common_inputs():
     y = generator.standard_normal((30, 2)) @ np.array([[1.0, 0.8], [0.0, 0.6]])
     seen = generator.random((30, 2)) < 0.8
     x = generator.standard_normal((30, 2))
-    parts = [np.column_stack([x[seen[:, p]], np.full(seen[:, p].sum(), p)]) for p in range(2)]
-    targets = torch.as_tensor(y.T[seen.T])
     both = seen.all(axis=1)
     expected = np.corrcoef(y[both].T)[0, 1]
-    assert float(output_correlation(torch.as_tensor(np.concatenate(parts)), targets, 2)[0, 1]) == pytest.approx(
-        expected
-    )
+    found = Observations(x, np.where(seen, y, np.nan)).correlation()
+    assert float(found[0, 1]) == pytest.approx(expected)
 
 
 def test_numbers_of_processes_stay_below_outputs_and_what_is_cheap():
@@ -143,22 +139,22 @@ def test_criterion_takes_as_many_processes_as_there_are():
     assert 0.85 < np.mean(np.abs(errors) < 1.96) <= 1.0
     kept = restored_regressor(CorrelatedGPRegressor(structure="factors"), *regressor_content(regressor), seen)
     np.testing.assert_allclose(kept.predict(x), mean, atol=1e-8)
-    asked = CorrelatedGPRegressor(structure="factors", num_components=1, max_steps=20).fit(x, seen)
+    asked = CorrelatedGPRegressor(structure=Factors(1), inference=MAP(max_steps=20)).fit(x, seen)
     assert len(asked.model_.covar_module.kernels) == 1
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_many_outputs_over_two_columns_are_fitted_by_default(monkeypatch):
-    monkeypatch.setattr("cgp.regression.plan._LONG_EVALUATION", 0.0)
+    monkeypatch.setattr("cgp.regression.inference.setting._LONG_EVALUATION", 0.0)
     x, seen, *_ = table(12, 2)
-    regressor = CorrelatedGPRegressor(random_state=0, max_steps=30)
+    regressor = CorrelatedGPRegressor(random_state=0, inference=MAP(max_steps=30))
     assert regressor.estimate(x, seen).seconds > 0.0
     regressor.fit(x, seen)
-    assert regressor.structure_ == FACTORS
-    assert list(regressor.criteria_) == [FACTORS]
+    assert regressor.structure_ == Factors.name
+    assert list(regressor.criteria_) == [Factors.name]
 
 
 def test_inducing_inputs_are_refused():
     x, seen, *_ = table(3, 1)
-    with pytest.raises(ValueError, match="num_inducing: expected None for structure='factors', got 5"):
+    with pytest.raises(ValueError, match="num_inducing: expected None, got 5, for structure='factors'"):
         CorrelatedGPRegressor(structure="factors", num_inducing=5).fit(x, seen)

@@ -6,8 +6,9 @@ from linear_operator import to_dense
 
 from cgp.kernels import CorrelatedKernel, HadamardCorrelatedKernel
 from cgp.kernels.base_kernels import base_gram
+from cgp.regression.covariances.correlated import correlated_covariance
 from cgp.regression.covariances.correlation import nearest_correlation
-from cgp.regression.covariances.rows import InputMaps, Loadings, RowKernel, correlated_covariance
+from cgp.regression.covariances.rows import InputMaps, Loadings, RowKernel
 from cgp.regression.scaling import Scaling
 from tests.cgp.regression.data import rows
 
@@ -82,7 +83,7 @@ def test_loadings_are_the_factor_of_any_correlation_matrix(size):
 def test_shared_loadings_are_one_factor_and_a_variance_of_each():
     common, scales = torch.tensor([0.8, -0.5, 0.1]).double(), torch.tensor([1.0, 2.0, 0.5]).double()
     correlation = common[:, None] * common + torch.diag(1.0 - common.square())
-    loadings = Loadings(3, structure="shared").double()
+    loadings = Loadings(3, shared=True).double()
     loadings.initialize(log_scales=scales.log(), partials=common.atanh())
     result = (loadings() @ loadings().T).detach()
     torch.testing.assert_close(result, correlation * scales * scales[:, None])
@@ -90,7 +91,7 @@ def test_shared_loadings_are_one_factor_and_a_variance_of_each():
     loadings.set_correlation(0.6 * signs[:, None] * signs + 0.4 * torch.eye(3))  # its largest eigenvalue is 2.2
     started = loadings.partials.detach().tanh()
     torch.testing.assert_close(started * started[0].sign(), (2.2 / 3) ** 0.5 * signs)
-    assert Loadings(1, structure="shared").partials is None
+    assert Loadings(1, shared=True).partials is None
 
 
 def test_shared_components_are_gpytorchs_lmc():
@@ -110,7 +111,7 @@ def test_shared_components_are_gpytorchs_lmc():
 
 def test_parallel_loadings_are_views_of_one_canonical_process():
     x = rows(9)[0]
-    kernel = RowKernel("rbf", 3, 2).double()
+    kernel = RowKernel("rbf", 3, 2, ratios=True, shifts=True).double()
     other = HadamardCorrelatedKernel(CorrelatedKernel("rbf", 3, 2, input_maps="diagonal")).double()
     with torch.no_grad():
         for parameter in kernel.parameters():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cgp.regression import adequacy
+from cgp.regression.inference import adequacy
 
 
 @pytest.mark.parametrize(("compared", "among"), [(2048, 8192), (7, 11)])

@@ -6,8 +6,8 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-import cgp.regression.inference.comparison as structures_module
 import cgp.regression.inference.fitting as fitting_module
+import cgp.regression.inference.maximum as maximum_module
 from cgp.functional.linalg import NotPositiveDefiniteError
 from cgp.regression import CorrelatedGPRegression
 from cgp.regression.covariances.rows import correlation_of
@@ -59,8 +59,8 @@ def test_every_structure_but_the_first_starts_at_the_end_of_another(monkeypatch)
     def build(structure):
         return model_of("exact", *waves(), 2, structure=structure, kernel="matern32")
 
-    monkeypatch.setattr(structures_module, "fit_model", watched)
-    structures_module.fit_structures(build)
+    monkeypatch.setattr(maximum_module, "fit_model", watched)
+    maximum_module.fit_structures(build)
     assert [race for race, *_ in raced.values()] == [True, False, False, False]
     (_, _, first), (_, start, shared) = raced[0], raced[1]
     learned = first.covar_module.kernels[0]

@@ -3,8 +3,8 @@ import torch
 
 from cgp.functional.linalg import NotPositiveDefiniteError
 from cgp.regression import CorrelatedGPRegression
-from cgp.regression.inference.bayesian import batch_model
 from cgp.regression.inference.fitting import fit_model
+from cgp.regression.inference.laplace import batch_model
 from cgp.regression.inference.slices import sample_slices
 from cgp.regression.likelihood import PriorModule
 from tests.cgp.regression.data import waves

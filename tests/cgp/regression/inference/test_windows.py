@@ -1,21 +1,17 @@
 """Windows of a series: parts of the observations, their evidence that of the same model, and what they learn."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
 
 from cgp.regression.covariances.multiscale import multiscale_covariance, start_at_factors
 from cgp.regression.inference.windows import (
-    Table,
     Window,
-    Windows,
+    WindowSampler,
     fit_windows,
-    pairwise_correlation,
-    table_of,
     window_evidence,
 )
+from cgp.regression.observations import Grid
 from cgp.regression.solvers.exact import CorrelatedGPRegression
 from cgp.regression.solvers.series import SeriesCorrelatedGPRegression
 
@@ -38,24 +34,15 @@ def a_model(rows: torch.Tensor, targets: torch.Tensor, kind=SeriesCorrelatedGPRe
     return kind(rows, targets, processes, covar_module=covariance)
 
 
-def test_a_table_has_every_observation_in_its_place():
-    rows, targets = a_series(30)
-    table = table_of(rows, 2)
-    for row, output in np.argwhere(table.numbers >= 0):
-        number = table.numbers[row, output]
-        assert rows[number, 0] == table.inputs[row]
-        assert rows[number, 1] == output
-    assert sorted(table.numbers[table.numbers >= 0]) == list(range(len(targets)))
-
-
 def test_a_window_s_evidence_is_that_of_its_observations():
     rows, targets = a_series(40)
-    model, table = a_model(rows, targets), table_of(rows, 2)
+    model, grid = a_model(rows, targets), Grid.of(rows)
     window = Window(np.arange(3, 33, 3), np.array([0, 1]))
-    numbers = table.numbers[np.ix_(*window)]
+    cells = grid.numbers(2)
+    numbers = cells[np.ix_(*window)]
     numbers = torch.as_tensor(numbers[numbers >= 0])
     alone = a_model(rows[numbers], targets[numbers], CorrelatedGPRegression)
-    evidence, count = window_evidence(model, table, window)
+    evidence, count = window_evidence(model, grid.inputs, cells, window)
     assert count == len(numbers)
     torch.testing.assert_close(evidence, alone.log_evidence(), rtol=1e-10, atol=1e-10)
     parameters = [p for p in model.parameters() if p.requires_grad]
@@ -67,7 +54,7 @@ def test_a_window_s_evidence_is_that_of_its_observations():
 
 def test_windows_lie_inside_the_table_and_reach_all_of_it():
     rows, _ = a_series(6000, 3)
-    windows = Windows(table_of(rows, 3), seed=0)
+    windows = WindowSampler(Grid.of(rows).numbers(3) >= 0, seed=0)
     drawn = [windows.draw() for _ in range(200)]
     assert windows.strides == [1, 3, 6]
     assert min(w.rows.min() for w in drawn) < 300
@@ -76,8 +63,7 @@ def test_windows_lie_inside_the_table_and_reach_all_of_it():
 
 
 def test_a_third_of_the_windows_are_of_consecutive_rows():
-    table = Table(torch.arange(20_000.0), np.zeros((20_000, 3), dtype=np.int64))
-    windows = Windows(table, seed=0)
+    windows = WindowSampler(np.ones((20_000, 3), dtype=bool), seed=0)
     drawn = [int(np.diff(windows.draw().rows)[0]) for _ in range(600)]
     shares = {stride: drawn.count(stride) / 600 for stride in windows.strides}
     assert 0.29 < shares.pop(1) < 0.41
@@ -87,27 +73,12 @@ def test_a_third_of_the_windows_are_of_consecutive_rows():
 
 @pytest.mark.parametrize("shape", [(3, 1), (2000, 1), (40, 30)])
 def test_windows_of_few_rows_and_many_outputs_have_observations(shape: tuple[int, int]):
-    numbers = np.full(shape, -1)
-    numbers[shape[0] // 2, -1] = 0
-    table = table_of(torch.zeros(1, 2, dtype=torch.float64), shape[1])._replace(
-        inputs=torch.arange(shape[0], dtype=torch.float64), numbers=numbers
-    )
-    windows = Windows(table, seed=0)
+    observed = np.zeros(shape, dtype=bool)
+    observed[shape[0] // 2, -1] = True
+    windows = WindowSampler(observed, seed=0)
     for _ in range(20):
         window = windows.draw()
-        assert (numbers[np.ix_(*window)] >= 0).any()
-
-
-def test_correlations_are_those_over_common_inputs():
-    rows, targets = a_series(200, 3)
-    table = table_of(rows, 3)
-    values = np.where(table.numbers >= 0, targets.numpy()[table.numbers.clip(min=0)], np.nan)
-    result = pairwise_correlation(table, targets)
-    for p in range(3):
-        for r in range(p):
-            both = ~np.isnan(values[:, [p, r]]).any(1)
-            assert math.isclose(result[p, r], np.corrcoef(values[both][:, [p, r]].T)[0, 1], abs_tol=1e-12)
-    assert torch.equal(result.diagonal(), torch.ones(3, dtype=torch.float64))
+        assert observed[np.ix_(*window)].any()
 
 
 def test_learning_wins_evidence_of_the_whole_series_and_repeats_itself():

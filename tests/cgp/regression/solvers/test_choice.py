@@ -1,4 +1,4 @@
-"""Which form of regression a task takes, what it is expected to cost, and that it makes no difference otherwise."""
+"""Which solver a problem takes, what it is expected to cost, and that it makes no difference otherwise."""
 
 import time
 
@@ -8,48 +8,49 @@ import torch
 from gpytorch.kernels import LinearKernel, MaternKernel
 
 import cgp.regression.inference.costs as costs_module
-from cgp.regression import CorrelatedGPRegressor, correlated_covariance
-from cgp.regression.inference.costs import check_memory, evaluations_of, machine_memory
-from cgp.regression.solvers.choice import FORMS, Cost, Task, choose_form
+from cgp.regression import MAP, NUTS, Auto, CorrelatedGPRegressor, Laplace, Minibatches, correlated_covariance
+from cgp.regression.inference.costs import check_memory, machine_memory
+from cgp.regression.inference.maximum import evaluations_of
+from cgp.regression.solvers.choice import SOLVERS, Cost, Problem, choose_solver
 
 
-def task(n: int, *, outputs: int = 2, dim: int = 1, inputs: int | None = None, **options) -> Task:
+def problem_of(n: int, *, outputs: int = 2, dim: int = 1, inputs: int | None = None, **options) -> Problem:
     data = {name: options.pop(name) for name in ("num_inducing", "is_stochastic") if name in options}
     covariance = correlated_covariance(outputs, dim, **options).double()
-    return Task(covariance, n, n // outputs if inputs is None else inputs, **data)
+    return Problem(covariance, n, n // outputs if inputs is None else inputs, **data)
 
 
 @pytest.mark.parametrize(
     ("problem", "name"),
     [
-        (task(200, kernel="matern32", structure="coregionalised"), "exact"),
-        (task(4_000, kernel="matern32", structure="coregionalised"), "linear"),
-        (task(4_000, kernel="matern32", structure="shifted"), "linear"),
-        (task(4_000, kernel="matern32", structure="shifted", num_components=2), "exact"),
-        (task(4_000, kernel="rbf", structure="coregionalised"), "exact"),
-        (task(4_000, kernel="matern32", structure="coregionalised", dim=2), "exact"),
-        (task(4_000, kernel="matern32", structure="coregionalised", num_inducing=50), "sparse"),
-        (task(4_000, kernel="matern32", num_inducing=50, is_stochastic=True), "stochastic"),
-        (task(400_000, kernel=LinearKernel() + MaternKernel(nu=0.5), structure="shared"), "linear"),
+        (problem_of(200, kernel="matern32", structure="coregionalised"), "exact"),
+        (problem_of(4_000, kernel="matern32", structure="coregionalised"), "linear"),
+        (problem_of(4_000, kernel="matern32", structure="shifted"), "linear"),
+        (problem_of(4_000, kernel="matern32", structure="shifted", num_components=2), "exact"),
+        (problem_of(4_000, kernel="rbf", structure="coregionalised"), "exact"),
+        (problem_of(4_000, kernel="matern32", structure="coregionalised", dim=2), "exact"),
+        (problem_of(4_000, kernel="matern32", structure="coregionalised", num_inducing=50), "sparse"),
+        (problem_of(4_000, kernel="matern32", num_inducing=50, is_stochastic=True), "stochastic"),
+        (problem_of(400_000, kernel=LinearKernel() + MaternKernel(nu=0.5), structure="shared"), "linear"),
     ],
 )
-def test_form_is_the_cheapest_that_can(problem, name):
-    assert choose_form(problem).name == name
+def test_solver_is_the_cheapest_that_can(problem, name):
+    assert choose_solver(problem).name == name
 
 
 @pytest.mark.parametrize(
     ("problem", "message"),
     [
-        (task(10_001, kernel="rbf"), "at most 10000; .* expected a Markov kernel, but RBFKernel is not one of"),
-        (task(10_001, kernel="matern32", dim=2), "expected one input, got 2"),
-        (task(10_001, kernel="matern32", structure="affine"), "lengthscale for outputs that are correlated"),
+        (problem_of(10_001, kernel="rbf"), "at most 10000; .* expected a Markov kernel, but RBFKernel is not one of"),
+        (problem_of(10_001, kernel="matern32", dim=2), "expected one input, got 2"),
+        (problem_of(10_001, kernel="matern32", structure="affine"), "lengthscale for outputs that are correlated"),
     ],
 )
-def test_tasks_beyond_every_form_are_refused_with_the_obstacle(problem, message):
+def test_problems_beyond_every_solver_are_refused_with_the_obstacle(problem, message):
     with pytest.raises(
         ValueError, match=f"num_inducing: expected a number for 10001 observations, got None: .*{message}"
     ):
-        choose_form(problem)
+        choose_solver(problem)
 
 
 def series(n: int, outputs: int):
@@ -64,7 +65,7 @@ def series(n: int, outputs: int):
 
 @pytest.mark.parametrize(
     "options",
-    [{"inference": "map"}, {"inference": "laplace", "num_mixture": 4, "structure": "coregionalised", "max_steps": 30}],
+    [{"inference": "map"}, {"inference": Laplace(num_mixture=4, max_steps=30), "structure": "coregionalised"}],
 )
 def test_fits_of_both_forms_are_the_same(monkeypatch, options):
     x, y = series(30, 2)
@@ -72,10 +73,9 @@ def test_fits_of_both_forms_are_the_same(monkeypatch, options):
     answers = []
     for name in ("exact", "linear"):
         with monkeypatch.context() as patch:
-            form = next(form for form in FORMS if form.name == name)
-            patch.setattr("cgp.regression.estimator.choose_form", lambda _, form=form: form)
+            patch.setattr("cgp.regression.inference.setting.choose_solver", lambda _, name=name: SOLVERS[name])
             regressor = CorrelatedGPRegressor(**options).fit(x, y)
-        assert {type(model) for model in regressor.models_} == {form.model}
+        assert {type(model) for model in regressor.models_} == {SOLVERS[name]}
         mean, sd = regressor.predict(np.linspace(-1, 6, 20)[:, None], return_std=True)
         criteria = np.array(list(regressor.criteria_.values()))
         answers.append((mean, sd, criteria, *regressor.leave_one_out(), regressor.predict(x[:4], return_cov=True)[1]))
@@ -87,7 +87,7 @@ def test_fits_of_both_forms_are_the_same(monkeypatch, options):
 def test_more_than_ten_thousand_observations_are_fitted_in_linear_time():
     x, y = series(2_501, 5)
     y = np.nan_to_num(y)
-    regressor = CorrelatedGPRegressor("matern32", structure="coregionalised", max_steps=1).fit(x, y)
+    regressor = CorrelatedGPRegressor("matern32", structure="coregionalised", inference=MAP(max_steps=1)).fit(x, y)
     assert type(regressor.model_).__name__ == "SeriesCorrelatedGPRegression"
     mean, sd = regressor.predict(x[:50], return_std=True)
     assert np.mean(np.abs(mean - y[:50]) < 3 * sd) > 0.9
@@ -97,9 +97,9 @@ def test_more_than_ten_thousand_observations_are_fitted_in_linear_time():
 
 def test_structures_that_no_form_fits_are_left_out():
     x, y = series(6_000, 2)
-    regressor = CorrelatedGPRegressor("matern12", num_components=2)
-    forms = regressor._forms(regressor._prepared(x, np.nan_to_num(y))[0])
-    assert {name: form.name for name, (form, _) in forms.items()} == dict.fromkeys(
+    regressor = CorrelatedGPRegressor("matern12", structure=Auto(2))
+    solvers = regressor._planned(x, np.nan_to_num(y)).setting.solvers
+    assert {name: solver.name for name, (solver, _) in solvers.items()} == dict.fromkeys(
         ("coregionalised", "shared", "independent"), "linear"
     )
 
@@ -108,7 +108,7 @@ def test_structures_that_no_form_fits_are_left_out():
 def test_structures_that_are_left_out_are_named(monkeypatch):
     monkeypatch.setattr("cgp.regression.solvers.choice._EXACT_LIMIT", 40)
     x, y = series(30, 2)
-    regressor = CorrelatedGPRegressor("matern12", num_components=2, max_steps=2, random_state=0)
+    regressor = CorrelatedGPRegressor("matern12", structure=Auto(2), inference=MAP(max_steps=2), random_state=0)
     with pytest.warns(
         UserWarning, match=r"structure: \['shifted'\] are not compared with \['coregionalised', 'shared'"
     ):
@@ -119,10 +119,9 @@ def test_structures_that_are_left_out_are_named(monkeypatch):
 def test_draws_of_a_linear_form_are_those_of_its_posterior():
     """Moments of draws at several inputs, noise included, within six standard errors."""
     x, y = series(40, 2)
-    form = next(form for form in FORMS if form.name == "linear")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cgp.regression.estimator.choose_form", lambda _: form)
-        regressor = CorrelatedGPRegressor("matern32", structure="coregionalised", max_steps=20).fit(x, y)
+        patch.setattr("cgp.regression.inference.setting.choose_solver", lambda _: SOLVERS["linear"])
+        regressor = CorrelatedGPRegressor("matern32", structure="coregionalised", inference=MAP(max_steps=20)).fit(x, y)
     new, count = np.array([[0.05], [3.0], [9.0]]), 20_000
     mean, covariance = regressor.predict(new, return_cov=True)
     draws = regressor.sample_y(new, count, include_noise=True).reshape(6, count)
@@ -163,44 +162,45 @@ def test_estimate_grows_with_the_work_and_fits_nothing():
         for options in (
             {"structure": "coregionalised"},
             {},
-            {"num_starts": 3},
-            {"inference": "laplace", "num_starts": 3},
-            {"inference": "nuts", "num_starts": 3},
+            {"inference": MAP(num_starts=3)},
+            {"inference": Laplace(num_starts=3)},
+            {"inference": NUTS(num_starts=3)},
         )
     ]
     assert [cost.seconds for cost in estimates] == sorted(cost.seconds for cost in estimates)
     assert len({cost.seconds for cost in estimates}) == len(estimates)
     regressor = CorrelatedGPRegressor()
     regressor.estimate(x, y)
-    assert not hasattr(regressor, "n_outputs_")
+    assert not vars(regressor).keys() - regressor.get_params().keys()
 
 
 @pytest.mark.parametrize("name", ["exact", "linear"])
 def test_cost_is_of_the_right_size(name):
     """Within a factor of thirty, on any machine that tests run on; the notes have the measured figures."""
-    form = next(form for form in FORMS if form.name == name)
+    solver = SOLVERS[name]
     x, y = series(700, 1)
     rows = torch.as_tensor(np.column_stack([x / 20.0, np.zeros(700)]))
-    problem = task(700, outputs=1, inputs=700, kernel="matern32")
-    model = form.model(rows, torch.as_tensor(y[:, 0]), 1, covar_module=problem.covariance).eval()
+    problem = problem_of(700, outputs=1, inputs=700, kernel="matern32")
+    model = solver(rows, torch.as_tensor(y[:, 0]), 1, covar_module=problem.covariance).eval()
     seconds = []
     for _ in range(3):
         start = time.process_time()
         model.log_evidence().backward()
         seconds.append(time.process_time() - start)
-    assert form.cost(problem).seconds / 30 < min(seconds) < form.cost(problem).seconds * 30
+    assert solver.cost(problem).seconds / 30 < min(seconds) < solver.cost(problem).seconds * 30
 
 
 def test_fits_of_many_parameters_are_expected_to_take_more_evaluations():
     """The first fit of 33 outputs, 561 correlations among them, took 388 evaluations, that of four outputs 98."""
-    problems = {name: (FORMS[0], task(300, outputs=outputs, inputs=60)) for name, outputs in (("4", 4), ("33", 33))}
-    expected = evaluations_of(problems, None, num_starts=1, max_steps=1000)
+    problems = {name: problem_of(300, outputs=outputs, inputs=60) for name, outputs in (("4", 4), ("33", 33))}
+    expected = {name: evaluations_of({name: problems[name]}, num_starts=1, max_steps=1000)[name] for name in problems}
     assert 98 / 2 < expected["4"] < 98 * 2
     assert 388 / 2 < expected["33"] < 388 * 2
-    following = evaluations_of(problems, ("4",), num_starts=1, max_steps=1000)
+    following = evaluations_of(problems, num_starts=1, max_steps=1000)
     assert following["4"] == expected["4"]
     assert following["33"] < expected["33"]
-    assert evaluations_of(problems, (), num_starts=3, max_steps=8) == {"4": 30, "33": 30}
+    both = dict.fromkeys(("shared", "shifted"), problems["4"])  # the first of them was not possible
+    assert evaluations_of(both, num_starts=3, max_steps=8) == {"shared": 30, "shifted": 30}
 
 
 def test_chains_of_few_observations_and_minibatches_are_in_the_estimate():
@@ -209,11 +209,17 @@ def test_chains_of_few_observations_and_minibatches_are_in_the_estimate():
         CorrelatedGPRegressor().estimate(x, y).seconds
         > 1.5 + CorrelatedGPRegressor(inference="map").estimate(x, y).seconds
     )
-    options = {"num_inducing": 20, "inference": "stochastic", "structure": "coregionalised"}
+    options = {"num_inducing": 20, "structure": "coregionalised"}
     x, y = series(5_000, 1)
-    short, long = (CorrelatedGPRegressor(num_epochs=count, **options).estimate(x, y).seconds for count in (10, 110))
-    form = next(form for form in FORMS if form.name == "stochastic")
-    batch = form.cost(task(1024, outputs=1, inputs=1024, num_inducing=20, is_stochastic=True)).seconds
+    short, long = (
+        CorrelatedGPRegressor(inference=Minibatches(num_epochs=count), **options).estimate(x, y).seconds
+        for count in (10, 110)
+    )
+    batch = (
+        SOLVERS["stochastic"]
+        .cost(problem_of(1024, outputs=1, inputs=1024, num_inducing=20, is_stochastic=True))
+        .seconds
+    )
     assert long - short == pytest.approx(100 * 5 * (0.01 + batch))
 
 

@@ -10,11 +10,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cgp.regression import CorrelatedGPRegression, CorrelatedGPRegressor, SeriesCorrelatedGPRegression
+from cgp.regression import (
+    MAP,
+    CorrelatedGPRegression,
+    CorrelatedGPRegressor,
+    MultiScale,
+    SeriesCorrelatedGPRegression,
+    Windows,
+)
 from cgp.regression.appendable import Parts
 from cgp.regression.covariances.multiscale import multiscale_covariance
-from cgp.regression.inference.bayesian import batch_model, sample_laplace
-from cgp.regression.solvers.choice import FORMS
+from cgp.regression.inference.laplace import batch_model, sample_laplace
+from cgp.regression.observations import Observations
+from cgp.regression.posterior import Posterior
+from cgp.regression.solvers.choice import SOLVERS
 from cgp.statespace import posterior as state_space_posterior
 from tests.cgp.regression.data import shuffled
 from tests.cgp.regression.solvers.test_series import KERNELS, STRUCTURES, observations, pair, places
@@ -167,19 +176,18 @@ def table(count: int, seed: int = 0):
 @pytest.mark.parametrize(
     "options",
     [
-        {"structure": "shifted", "kernel": "matern32", "max_steps": 3},
-        {"structure": "multiscale", "periods": [6.0], "num_components": 3},
-        {"structure": "auto", "kernel": "matern52", "max_steps": 3},
+        {"structure": "shifted", "kernel": "matern32", "inference": MAP(max_steps=3)},
+        {"structure": MultiScale(num_scales=3, periods=[6.0]), "inference": Windows(num_steps=20)},
+        {"structure": "auto", "kernel": "matern52", "inference": MAP(max_steps=3)},
     ],
-    ids=lambda options: options["structure"],
+    ids=("shifted", "multiscale", "auto"),
 )
 def test_regressors_take_rows_one_by_one(options, monkeypatch):
     """Equal to the model of all rows with the same parameters; pickled on the way."""
     x, y = table(90)
-    monkeypatch.setattr("cgp.regression.inference.long_series.num_windows", lambda *_: 20)
     with monkeypatch.context() as patch:
-        patch.setattr("cgp.regression.estimator.choose_form", linear_form)
-        regressor = CorrelatedGPRegressor(random_state=0, inference="map", **options).fit(x[:70], y[:70])
+        patch.setattr("cgp.regression.inference.setting.choose_solver", lambda _: SOLVERS["linear"])
+        regressor = CorrelatedGPRegressor(random_state=0, **options).fit(x[:70], y[:70])
     assert all(isinstance(model, SeriesCorrelatedGPRegression) for model in regressor.models_)
     for row in range(70, 90):
         regressor.partial_fit(x[row : row + 1], y[row : row + 1])
@@ -187,10 +195,12 @@ def test_regressors_take_rows_one_by_one(options, monkeypatch):
         if row == 80:
             regressor = pickle.loads(pickle.dumps(regressor))
     whole = copy.deepcopy(regressor)
-    rows = whole._standardised(x, y)
+    units = whole.posterior_.units
+    given = Observations(units.inputs.apply(x), units.outputs.apply(y))
     for model in whole.models_:
-        model.set_train_data(*rows, strict=False)
-    whole._keep(whole.models_)
+        model.set_train_data(given.rows, given.targets, strict=False)
+    observed = Parts.of(torch.as_tensor(given.observed), dim=0)
+    whole.posterior_ = Posterior(whole.models_, units, observed)
     new = np.concatenate([x[::9], x[-1:] + np.arange(4)[:, None]])
     for some in (new, new[-4:]):
         for ask in ({"return_std": True}, {"return_cov": True}):
@@ -199,10 +209,6 @@ def test_regressors_take_rows_one_by_one(options, monkeypatch):
     for result, expected in zip(regressor.leave_one_out(), whole.leave_one_out(), strict=True):
         np.testing.assert_allclose(result, expected, atol=1e-8)
     assert np.isfinite(regressor.sample_y(new[-4:], 5)).all()
-
-
-def linear_form(task):
-    return next(form for form in FORMS if form.name == "linear")
 
 
 @torch.no_grad()

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from cgp.regression import SeriesCorrelatedGPRegression
-from cgp.regression.inference.long_series import LongSeries, fit_long_series, long_covariance
+from cgp.regression import MultiScale, SeriesCorrelatedGPRegression, Windows
+from cgp.regression.inference.setting import Setting
 from cgp.regression.likelihood import every_process
-from cgp.regression.scaling import Scaling, stacked_rows
+from cgp.regression.observations import Observations
+from cgp.regression.scaling import Scaling
 from cgp.regression.solvers.uncertain_loadings import UncertainLoadingsRegression
 from tests.cgp.regression.data import shuffled
 
@@ -21,7 +22,9 @@ def the_pair():
     rows = every_process(inputs[:, None], P).flatten(0, 1)
     rows = rows[torch.rand(len(rows), generator=generator) < 0.8]
     targets = torch.randn(len(rows), generator=generator, dtype=torch.float64)
-    covariance = long_covariance(inputs, P, LongSeries(num_components=2, num_factors=2, periods=[0.9]))
+    structure = MultiScale(num_scales=2, num_factors=2, periods=[0.9])
+    given = Observations.of_rows(every_process(inputs[:, None], P).flatten(0, 1), torch.zeros(P * N), P)
+    covariance = structure.covariance(given, "matern32")
     model = shuffled(UncertainLoadingsRegression(rows, targets, P, covar_module=covariance), 1)
     model.learn_uncertainty()
     plain = SeriesCorrelatedGPRegression(rows, targets, P, covar_module=covariance).eval()
@@ -92,12 +95,11 @@ def test_extreme_rows_are_within_their_intervals():
     truth = f @ generator.normal(size=(2, 8)) + 0.1 * generator.normal(size=(40, 8))
     y = truth.copy()
     y[28:36, :3] = np.nan
-    scaling, observed = Scaling.of(y), ~np.isnan(y)
-    x = np.linspace(-1.7, 1.7, 40)[:, None]
-    rows, targets = torch.as_tensor(stacked_rows(x, observed)), torch.as_tensor(scaling.apply(y).T[observed.T])
-    options = LongSeries(num_components=2, num_factors=2, num_steps=150)
+    scaling, x = Scaling.of(y), np.linspace(-1.7, 1.7, 40)[:, None]
+    structure = MultiScale(num_scales=2, num_factors=2, periods=())
     with torch.enable_grad():
-        model, _ = fit_long_series(rows, targets, 8, options)
+        fits = Windows(num_steps=150).fit(Setting(Observations(x, scaling.apply(y)), structure), seed=0)
+    (model,) = fits.models
     places = every_process(torch.as_tensor(x[30:34]), 8)[:, :3].flatten(0, 1)
     mean, variance = (values.numpy().reshape(4, 3) for values in model.moments(places, noisy=True))
     z = (scaling.apply(truth)[30:34, :3] - mean) / np.sqrt(variance)

@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 from safetensors import safe_open
 
+import cgp.weights as weights
 from cgp import CorrelatedGPImputer
+from cgp.regression import Laplace, MultiScale, Windows
 from cgp.statespace import filter as kalman
-from cgp.tables.frames import storage
 from tests.cgp.tables.test_imputer import QUICK, frame
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -17,10 +18,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 KINDS = {
     "coregionalised": {},
     "averaged": {"structure": "auto", "kernel": "matern32"},
-    "laplace": {"inference": "laplace"},
-    "several samples": {"inference": "laplace", "structure": "auto"},
+    "laplace": {"inference": Laplace(max_steps=10)},
+    "several samples": {"inference": Laplace(max_steps=10), "structure": "auto"},
     "sparse": {"num_inducing": 8},
-    "multiscale": {"structure": "multiscale", "num_components": 2, "periods": ("1D",)},
+    "multiscale": {"structure": MultiScale(num_scales=2, periods=("1D",)), "inference": Windows(num_steps=3)},
 }
 
 
@@ -54,9 +55,7 @@ def test_what_was_saved_fills_alike(tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_model_is_kept(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr("cgp.regression.plan.num_windows", lambda *_: 3)
-    monkeypatch.setattr("cgp.regression.inference.long_series.num_windows", lambda *_: 3)
+def test_every_kind_of_model_is_kept(kind, tmp_path):
     table = frame()
     imputer = CorrelatedGPImputer(**QUICK | KINDS[kind]).fit(table)
     imputer.save(tmp_path)
@@ -86,9 +85,9 @@ def test_files_are_whole_checked_and_have_a_version(tmp_path, monkeypatch):
     imputer.save(tmp_path)
     file = tmp_path / "imputer.safetensors"
     with safe_open(file, "pt") as content:
-        assert json.loads(content.metadata()["cgp"])["format_version"] == 1
+        assert json.loads(content.metadata()["cgp"])["format_version"] == 2
     whole = file.read_bytes()
-    monkeypatch.setattr(storage, "save_tensors", lambda *_: 1 / 0)
+    monkeypatch.setattr(weights, "save_tensors", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         imputer.save(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["imputer.safetensors"]
@@ -97,10 +96,10 @@ def test_files_are_whole_checked_and_have_a_version(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="damaged"):
         CorrelatedGPImputer.load(tmp_path)
     monkeypatch.undo()
-    monkeypatch.setattr(storage, "_VERSION", 2)
+    monkeypatch.setattr(weights, "_VERSION", 3)
     imputer.save(tmp_path)
     monkeypatch.undo()
-    with pytest.raises(ValueError, match="expected an imputer of format_version 1 or before, got 2"):
+    with pytest.raises(ValueError, match="expected a file of format_version 2, got 3"):
         CorrelatedGPImputer.load(tmp_path)
     named = CorrelatedGPImputer(**QUICK).fit(frame().set_axis([("a", 1), ("b", 1), ("c", 2)], axis=1))
     with pytest.raises(FileNotFoundError):
@@ -131,9 +130,7 @@ def test_rows_taken_in_are_as_good_as_fitted_to(kernel):
 def test_an_update_of_a_series_does_not_read_its_past(monkeypatch):
     """One row after many: no more observations enter the filter than there are in the row."""
     table = frame(count=60)
-    monkeypatch.setattr("cgp.regression.plan.num_windows", lambda *_: 3)
-    monkeypatch.setattr("cgp.regression.inference.long_series.num_windows", lambda *_: 3)
-    options = QUICK | {"structure": "multiscale", "num_components": 2, "periods": ()}
+    options = {"structure": MultiScale(num_scales=2, periods=()), "inference": "auto", "random_state": 0}
     imputer = CorrelatedGPImputer(**options).fit(table.iloc[:50])
     imputer.update(table.iloc[50:51])
     rows = []

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.impute import KNNImputer
 
 from cgp import CorrelatedGPImputer, assess_gaps
-from cgp.regression import CorrelatedGPRegressor
+from cgp.regression import MAP, CorrelatedGPRegressor, MultiScale
 from cgp.tables.frames.table import read_table
 from cgp.tables.referee.baselines import LaggedRidge, LinearInterpolation
 from cgp.tables.referee.comparison import candidates
@@ -167,7 +167,9 @@ def frame():
 
 @pytest.fixture(scope="module")
 def report(frame):
-    return assess_gaps(frame, CorrelatedGPImputer(kernel="matern32", max_steps=5, random_state=0), maskings=2)
+    return assess_gaps(
+        frame, CorrelatedGPImputer(kernel="matern32", inference=MAP(max_steps=5), random_state=0), maskings=2
+    )
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -216,7 +218,7 @@ def test_structures_are_taken_from_the_fit_that_compared_them(report):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_structure_by_itself_is_what_was_compared():
     t, values = waves(40, 2)
-    both = CorrelatedGPRegressor("matern32", max_steps=5, random_state=0).fit(t[:, None], values)
+    both = CorrelatedGPRegressor("matern32", inference=MAP(max_steps=5), random_state=0).fit(t[:, None], values)
     near = [both.with_structure(name) for name in both.criteria_]
     averaged = {structure.structure_: structure.predict(t[:, None]) for structure in near}
     best = averaged[both.structure_]
@@ -316,7 +318,9 @@ def test_intervals_of_few_blocks_are_infinite_and_say_what_is_needed(report):
     with pytest.warns(UserWarning, match="hidden blocks, and 19 are needed for a finite interval at level 0.95"):
         lower, upper = imputer.interval(0.95, method="conformal")
     assert np.isinf(np.asarray(upper - lower)).any()
-    plain = CorrelatedGPImputer(max_steps=3, random_state=0).fit(np.array([[0.0], [np.nan], [1.0], [2.0]]))
+    plain = CorrelatedGPImputer(inference=MAP(max_steps=3), random_state=0).fit(
+        np.array([[0.0], [np.nan], [1.0], [2.0]])
+    )
     with pytest.raises(ValueError, match="method: expected 'gaussian', since no blocks were hidden"):
         plain.interval(0.9, method="conformal")
     with pytest.raises(ValueError, match="method: expected 'gaussian' or 'conformal', got 'exact'"):
@@ -385,8 +389,8 @@ def test_cycles_of_the_calendar_are_offered(rows, step, offered):
     assert [name for name in methods if "cycles" in name] == ([] if offered is None else [offered])
     if offered is not None:
         assert list(methods)[-1] == offered
-        assert methods[offered].structure == "multiscale"
-    chosen = candidates(CorrelatedGPImputer(periods=("1D",)), numbers, is_time=axis.is_time)
+        assert isinstance(methods[offered].structure, MultiScale)
+    chosen = candidates(CorrelatedGPImputer(structure=MultiScale(periods=("1D",))), numbers, is_time=axis.is_time)
     assert not [name for name in chosen if "cycles" in name]
 
 

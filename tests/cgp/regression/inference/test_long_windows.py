@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from cgp.regression import CorrelatedGPRegressor
-from cgp.regression.inference.long_series import LongSeries, fit_long_series, gross_errors, long_covariance
+from cgp.regression import CorrelatedGPRegressor, MultiScale, Windows
+from cgp.regression.inference.setting import Setting
 from cgp.regression.likelihood import every_process
-from cgp.regression.scaling import Scaling, stacked_rows
+from cgp.regression.observations import Observations, gross_errors
+from cgp.regression.scaling import Scaling
 
 
 def a_table(count: int = 1500, seed: int = 0) -> np.ndarray:
@@ -33,11 +34,11 @@ def test_a_stretch_of_one_output_is_filled_from_the_others_and_covered():
     y = truth.copy()
     y[700:800, 1] = np.nan
     x = np.arange(len(y), dtype=float)[:, None]
-    x_scaling, y_scaling, observed = Scaling.of(x), Scaling.of(y), ~np.isnan(y)
-    rows = torch.as_tensor(stacked_rows(x_scaling.apply(x), observed))
-    targets = torch.as_tensor(y_scaling.apply(y).T[observed.T])
-    model, fit = fit_long_series(rows, targets, 3, LongSeries(num_components=3, num_steps=60))
-    assert fit.converged
+    x_scaling, y_scaling = Scaling.of(x), Scaling.of(y)
+    given = Observations(x_scaling.apply(x), y_scaling.apply(y))
+    fits = Windows(num_steps=60).fit(Setting(given, MultiScale(num_scales=3, periods=())), seed=0)
+    (model,) = fits.models
+    assert fits.fit.converged
     places = every_process(torch.as_tensor(x_scaling.apply(x[700:800])), 3)[:, 1]
     with torch.no_grad():
         mean, variance = model.moments(places, noisy=True)
@@ -70,14 +71,15 @@ def test_constants_few_spikes_and_skewed_values_are_no_gross_errors(values: np.n
 
 def test_time_scales_lie_between_those_of_the_lags_and_of_the_span():
     inputs = torch.cat([torch.tensor([-60.0]), torch.arange(100.0)]).double()
-    kernels = long_covariance(inputs, 2, LongSeries()).kernels
+    given = Observations(inputs[:, None].numpy(), np.zeros((101, 2)))
+    kernels = MultiScale(periods=()).covariance(given, "matern32").kernels
     lengthscales = [1.0 / float(kernel.input_maps.all_scales.detach().flatten()[0]) for kernel in kernels]
     assert min(lengthscales) == pytest.approx(2.0)  # median lags
     assert max(lengthscales) == pytest.approx(0.05 * 159.0)
 
 
 def test_a_regressor_takes_long_series_for_many_scales_with_cycles(monkeypatch):
-    monkeypatch.setattr(LongSeries.__new__, "__defaults__", (*LongSeries.__new__.__defaults__[:-1], 20))
+    monkeypatch.setattr(Windows, "num_windows", lambda *_: 20)
     generator = np.random.default_rng(0)
     t = np.arange(800.0)[:, None] / 4.0
     y = np.sin(2 * np.pi * t / 6.0) * [1.0, 0.7, 0.4] + 0.3 * generator.normal(size=(800, 3)).cumsum(0) / 10
@@ -96,16 +98,21 @@ def test_a_regressor_takes_long_series_for_many_scales_with_cycles(monkeypatch):
     ("options", "message"),
     [
         ({"kernel": "rbf"}, "kernel: expected one of .*'matern32'.*, got 'rbf'"),
-        ({"inference": "laplace"}, "inference: expected one of .*, got 'laplace'"),
-        ({"num_inducing": 5}, "num_inducing: expected one of .*, got 5"),
-        ({"periods": "day"}, "periods: expected 'auto' or numbers, got 'day'"),
-        ({"periods": [0.0]}, "periods: expected positive numbers, got 0"),
+        ({"inference": "laplace"}, r"inference: expected 'auto' or 'windows' .*, got Laplace\("),
+        ({"num_inducing": 5}, "num_inducing: expected None, got 5"),
+        ({"structure": MultiScale(periods=["1D"])}, "periods: expected numbers in units of the input, got '1D'"),
+        ({"structure": MultiScale(periods=[0.0])}, "periods: expected positive numbers, got 0"),
     ],
 )
 def test_what_stands_against_many_scales_is_named(options: dict, message: str):
     x = np.linspace(0.0, 1.0, 20)[:, None]
     with pytest.raises(ValueError, match=message):
-        CorrelatedGPRegressor(structure="multiscale", **options).fit(x, x[:, 0])
+        CorrelatedGPRegressor(**{"structure": "multiscale", **options}).fit(x, x[:, 0])
+
+
+def test_a_word_is_no_period():
+    with pytest.raises(ValueError, match="periods: expected 'auto' or numbers, got 'day'"):
+        MultiScale(periods="day")
 
 
 def test_many_scales_need_one_input():
@@ -114,15 +121,16 @@ def test_many_scales_need_one_input():
         CorrelatedGPRegressor(structure="multiscale").fit(x, x[:, 0])
 
 
-def test_summary_names_cycles_and_what_each_scale_is_worth(monkeypatch, capsys):
-    monkeypatch.setattr("cgp.regression.inference.long_series.num_windows", lambda *_: 40)
-    monkeypatch.setattr("cgp.regression.plan.num_windows", lambda *_: 40)
+def test_summary_names_cycles_and_what_each_scale_is_worth(capsys):
     x = 0.5 * np.arange(600.0)[:, None]
     y = 5.0 * np.sin(2 * np.pi * x / 24.0) * [1.0, -2.0] + 0.1 * np.random.default_rng(0).normal(size=(600, 2))
     regressor = CorrelatedGPRegressor(
-        structure="multiscale", periods=[24.0], num_components=2, random_state=0, verbose=True
+        structure=MultiScale(num_scales=2, periods=[24.0]),
+        inference=Windows(num_steps=40),
+        random_state=0,
+        verbose=True,
     ).fit(x, y)
-    assert re.search(r"map, about \d+ s: 100%.* 40/40 \[\d\d:\d\d<00:00", capsys.readouterr().err)
+    assert re.search(r"windows, about \d+ s: 100%.* 40/40 \[\d\d:\d\d<00:00", capsys.readouterr().err)
     lines = regressor.summary().splitlines()
     assert lines[0] == "structure: multiscale"
     assert lines[1].startswith("fit: 40 windows of the series")
@@ -133,7 +141,7 @@ def test_summary_names_cycles_and_what_each_scale_is_worth(monkeypatch, capsys):
         assert re.match(r"  component 3: cycle of 24, drift over [\d.]+, \d+% of the variance$", cycle)
         drift = float(re.search(r"over ([\d.]+),", cycle).group(1))
         kernel = regressor.model_.covar_module.kernels[2].covar_module.kernels[0]
-        expected = float(kernel.lengthscale) * regressor.x_scaling_.unit[0]
+        expected = float(kernel.lengthscale) * regressor.posterior_.units.inputs.unit[0]
         np.testing.assert_allclose([drift, regressor.lengthscales_[2, output, 0]], expected, rtol=1e-3)
     assert min(shares[2], shares[5]) > 80.0
 
@@ -142,12 +150,11 @@ def test_periods_are_used_or_refused():
     """Cycles that are named are fitted to a short series, too; structures without cycles do not take them."""
     x = np.arange(60.0)[:, None]
     y = np.sin(2 * np.pi * x / 6)
-    regressor = CorrelatedGPRegressor(periods=[6.0], num_components=1, random_state=0).fit(x, y)
+    cycles = MultiScale(num_scales=1, periods=[6.0])
+    regressor = CorrelatedGPRegressor(structure=cycles, random_state=0).fit(x, y)
     assert (regressor.structure_, regressor.periods_) == ("multiscale", [6.0])
-    with pytest.raises(TypeError, match=r"periods: expected with structure='multiscale' or 'auto', got \[6.0\] with"):
-        CorrelatedGPRegressor(periods=[6.0], structure="independent").fit(x, y)
-    with pytest.raises(ValueError, match="inference: expected .* for structure='multiscale' or periods"):
-        CorrelatedGPRegressor(periods=[6.0], inference="laplace").fit(x, y)
+    with pytest.raises(ValueError, match="inference: expected .* for structure='multiscale'"):
+        CorrelatedGPRegressor(structure=cycles, inference="laplace").fit(x, y)
 
 
 def test_one_time_is_no_series():

@@ -2,10 +2,10 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from cgp.regression import CorrelatedGPRegression, CorrelatedGPRegressor
-from cgp.regression.checks import check_arguments
-from cgp.regression.inference.bayesian import _potential, _sampled, batch_model, diagnose, sample_laplace, sample_nuts
+from cgp.regression import CorrelatedGPRegression
 from cgp.regression.inference.fitting import fit_model
+from cgp.regression.inference.laplace import batch_model, potential_of, sample_laplace, sampled_parameters
+from cgp.regression.inference.nuts import diagnose, sample_nuts
 from tests.cgp.regression.data import TWO_SHIFTED, model_of, regression, rows, shuffled, waves
 
 KINDS = [{}, TWO_SHIFTED]
@@ -18,7 +18,7 @@ def prior_values(model):
 @pytest.mark.parametrize("covariance", KINDS)
 def test_the_sampler_sees_the_posterior_and_its_gradient(covariance):
     model = regression(n=8, **covariance)
-    potential, values = _potential(model), _sampled(model)
+    potential, values = potential_of(model), sampled_parameters(model)
     torch.testing.assert_close(-potential(values), model.log_evidence() + model.log_prior())
     names = list(values)
     assert {name.removesuffix("_prior") for name in names} == {
@@ -57,7 +57,7 @@ def test_a_batch_of_samples_is_one_model_after_the_other(covariance, kind):
 def test_laplaces_draws_have_the_curvature_of_the_posterior():
     model = CorrelatedGPRegression(*rows(20, processes=1, dim=1)).eval()
     fit_model(model)
-    potential, values = _potential(model), _sampled(model)
+    potential, values = potential_of(model), sampled_parameters(model)
     names, centre = list(values), torch.cat([value.flatten() for value in values.values()])
 
     def energy(vector):
@@ -114,7 +114,7 @@ def test_no_chain_starts_where_a_covariance_cannot_be_factored(monkeypatch):
     monkeypatch.setattr(torch, "randn_like", lambda value: torch.full_like(value, 1e3))
     with pytest.warns(ConvergenceWarning):
         samples = sample_nuts(model, num_samples=4, num_warmup=1, num_chains=1, max_tree_depth=2, progress=False)
-    assert _potential(model)({name: value[0] for name, value in samples.flat.items()}).isfinite()
+    assert potential_of(model)({name: value[0] for name, value in samples.flat.items()}).isfinite()
 
 
 @pytest.mark.slow
@@ -136,11 +136,3 @@ def test_chains_agree_because_the_gauge_is_fixed():
 def test_refuses_too_few_samples():
     with pytest.raises(ValueError, match="num_samples, num_warmup, num_chains: expected at least 4"):
         sample_nuts(CorrelatedGPRegression(*rows()), num_samples=3)
-
-
-@pytest.mark.parametrize(("name", "least"), [("num_chains", 1), ("num_warmup", 1), ("num_samples", 4)])
-def test_counts_of_the_sampler_at_the_door(name, least):
-    arguments = CorrelatedGPRegressor(inference="nuts").get_params(deep=False)
-    check_arguments(arguments | {name: least}, arguments)
-    with pytest.raises(ValueError, match=f"{name}: expected an integer of at least {least}, got {least - 1}"):
-        check_arguments(arguments | {name: least - 1}, arguments)
