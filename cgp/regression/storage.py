@@ -113,7 +113,7 @@ def restored_regressor(
     Raises:
         ValueError: if the parameters are not those of its models, or a structure or a solver is not known.
     """
-    for name in (*_PLAIN, "kernel"):
+    for name in _PLAIN:
         setattr(regressor, name, plain[name])
     regressor.fit_, regressor.samples_, regressor._compared = Fit(**plain["fit_"]), None, {}
     regressor._framing, regressor.gross_errors_ = Framing.of(y), tensors["gross_errors"].bool().numpy()
@@ -125,7 +125,7 @@ def restored_regressor(
     regressor._structures = [Structure.of_content(each["structure"]) for each in plain["models"]]
     models = []
     for number, (each, structure) in enumerate(zip(plain["models"], regressor._structures, strict=True)):
-        setting = Setting(observations, structure, regressor.kernel, regressor.num_inducing)
+        setting = Setting(observations, structure, plain["kernel"], regressor.num_inducing)
         model = setting.built(SOLVERS[each["solver"]], setting.problem(structure).covariance)
         models.append(_loaded(model, _part(tensors, f"model{number}.")))
     regressor.posterior_ = Posterior(models, units, Parts.of(observed, dim=0))

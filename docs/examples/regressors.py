@@ -25,7 +25,7 @@ from cgp.plotting import (
     posterior_bands,
     residual_panels,
 )
-from cgp.regression import CorrelatedGPRegressor
+from cgp.regression import NUTS, CorrelatedGPRegressor
 
 # %%
 # Two indices, one with gaps
@@ -154,7 +154,7 @@ ax.legend()
 # Then the parameters themselves are uncertain. ``inference="nuts"`` samples them; the intervals become wider, and
 # honest. Chains should look like one band.
 
-few = CorrelatedGPRegressor(inference="nuts", num_chains=2, num_warmup=60, num_samples=60, random_state=0)
+few = CorrelatedGPRegressor(inference=NUTS(num_chains=2, num_warmup=60, num_samples=60), random_state=0)
 few.fit(x[::9], complete[::9, 0])
 chains = {name: value.flatten(2) for name, value in few.samples_.chains.items()}
 name = next(key for key in chains if "noise" in key)

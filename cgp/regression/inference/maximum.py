@@ -111,8 +111,8 @@ def closed_form(setting: Setting, seed: int, **options: Any) -> Fits:
         A model, or those to be averaged.
     """
     structures, options = setting.candidates, options | {"seed": seed}
-    if len(structures) == 1:
-        (structure,) = structures.values()
+    (structure, *others) = structures.values()
+    if not others and structure.name in structures:
         model = setting.model(structure, seed)
         return Fits([model], [structure], fit_model(model, **options), {}, {})
 

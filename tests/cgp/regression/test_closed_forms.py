@@ -330,8 +330,8 @@ def test_table_follows_the_data_and_is_not_kept():
     x, y = table_rows()
     model = shuffled(model_of("exact", x, y, structure="coregionalised"))
     model.log_evidence()
-    assert "_table" in model.__dict__
-    assert not {"_table", "_rows_of_outputs"} & set(pickle.loads(pickle.dumps(model)).__dict__)
+    assert "_cells" in model.__dict__
+    assert not {"_cells", "_rows_of_outputs"} & set(pickle.loads(pickle.dumps(model)).__dict__)
     other = shuffled(model_of("exact", x[:10], y[:10], structure="coregionalised"))
     model.set_train_data(x[:10], y[:10], strict=False)
     torch.testing.assert_close(model.log_evidence(), other.log_evidence())

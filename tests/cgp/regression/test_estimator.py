@@ -35,6 +35,7 @@ from cgp.regression import (
 )
 from cgp.regression.inference.adequacy import warn_of_unexplained
 from cgp.regression.likelihood import every_process
+from cgp.regression.observations import Observations
 from cgp.regression.solvers.choice import Cost
 from tests.cgp.regression.data import model_of, rows
 
@@ -268,8 +269,9 @@ def test_conditioning_is_fitting_with_the_parameters_kept():
     kept = {"random_state": 0, "structure": "shifted", "inference": MAP(max_steps=5)}
     all_at_once = CorrelatedGPRegressor(**kept).fit(X, TRUTH)
     parts = pickle.loads(pickle.dumps(all_at_once))
-    rows, targets = parts._standardised(X[:30], TRUTH[:30])
-    parts.model_.set_train_data(rows, targets, strict=False)
+    units = parts.posterior_.units
+    first = Observations(units.inputs.apply(X[:30]), units.outputs.apply(TRUTH[:30]))
+    parts.model_.set_train_data(first.rows, first.targets, strict=False)
     parts.partial_fit(X[30:], TRUTH[30:])
     for result, expected in zip(
         parts.predict(X, return_std=True), all_at_once.predict(X, return_std=True), strict=True
