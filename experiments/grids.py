@@ -4,7 +4,7 @@ import csv
 import html
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -14,7 +14,7 @@ from rich.text import Text
 
 from experiments.atomic_files import write_atomically
 
-__all__ = ["Cell", "Fitted", "Grid", "as_markdown", "console_of_width", "escape", "write_csv"]
+__all__ = ["Cell", "Fitted", "Grid", "as_markdown", "console_of_width", "escape", "markdown_table", "write_csv"]
 
 _MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
 _HARMFUL = ("C", "Zl", "Zp")
@@ -104,6 +104,19 @@ def as_markdown(grid: Grid) -> str:
     rule = ["---", *("---" if name in grid.left else "---:" for name in grid.header[1:])]
     header = [escape(name, "markdown") for name in grid.header]
     return "\n".join(f"| {' | '.join(line)} |" for line in [header, rule, *rows]) + "\n"
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table of texts and numbers as Markdown, where nothing is escaped.
+
+    Example:
+        >>> print(markdown_table(["method", "NLL"], [["lines", 0.25]]), end="")
+        | method | NLL |
+        |---|--:|
+        | lines | 0.25 |
+    """
+    lines = [f"| {' | '.join(map(str, row))} |" for row in (header, *rows)]
+    return "\n".join([lines[0], f"|---|{'--:|' * (len(header) - 1)}", *lines[1:]]) + "\n"
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from cgp.plotting import PALETTE, WIDE, style
+from experiments.atomic_files import write_atomically
 from experiments.studies.in_context.models import LABELS
 
 __all__ = ["LOOKS", "draw_curves"]
@@ -41,27 +43,26 @@ _TITLES = {
 _MARGIN = 0.05  # nats
 
 
-def draw_curves(rows: Sequence[Mapping[str, Any]], picture: Path) -> None:
+def draw_curves(points: pd.DataFrame, picture: Path) -> None:
     """Validation loss over processor seconds: a panel for each family, a line for each training.
 
     A colour is a way to predict: neural processes, Gaussian-process attention, fixed kernels, kernels that a
     transformer writes, deep kernels.
 
     Args:
-        rows: points with "family", "model", "seed", "seconds" and "loss".
+        points: rows with "family", "model", "seed", "seconds" and "loss".
         picture: file to write.
     """
-    present = {row["family"] for row in rows}
-    families = [*(name for name in _TITLES if name in present), *sorted(present - _TITLES.keys())]
-    models = [name for name in LOOKS if any(row["model"] == name for row in rows)]
+    present = dict(list(points.groupby("family")))
+    families = [*(name for name in _TITLES if name in present), *sorted(present.keys() - _TITLES.keys())]
+    models = [name for name in LOOKS if (points["model"] == name).any()]
     columns = min(2, len(families))
     lines = -(-len(families) // columns)
+    size: dict[str, Any] = {"figsize": (WIDE, 2.2 * lines + 0.8), "layout": "constrained"}
     with style():
-        figure, axes = plt.subplots(
-            lines, columns, figsize=(WIDE, 2.2 * lines + 0.8), layout="constrained", squeeze=False
-        )
+        figure, axes = plt.subplots(lines, columns, squeeze=False, **size)
         for ax, family in zip(axes.flat, families, strict=False):
-            _panel(ax, [row for row in rows if row["family"] == family], models)
+            _panel(ax, present[family], models)
             ax.set_title(_TITLES.get(family, family), loc="left")
             ax.set_xlabel("CPU seconds of training")
         for ax in axes.flat[len(families) :]:
@@ -70,20 +71,17 @@ def draw_curves(rows: Sequence[Mapping[str, Any]], picture: Path) -> None:
             ax.set_ylabel("validation loss, nats a target")
         handles = [Line2D([], [], **_look(name), label=LABELS[name]) for name in models]
         figure.legend(handles=handles, loc="outside lower center", ncols=3, handlelength=3.2)
-        picture.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(picture, dpi=120)
+        write_atomically(picture, lambda aside: figure.savefig(aside, format="png", dpi=120))
         plt.close(figure)
 
 
-def _panel(ax: Axes, rows: Sequence[Mapping[str, Any]], models: Sequence[str]) -> None:
+def _panel(ax: Axes, points: pd.DataFrame, models: Sequence[str]) -> None:
     """All trainings of a family; the axis shows the later half of each curve whole."""
     ends: list[float] = []
     for name in models:
-        of_model = [row for row in rows if row["model"] == name]
-        for seed in sorted({row["seed"] for row in of_model}):
-            x, y = zip(*((row["seconds"], row["loss"]) for row in of_model if row["seed"] == seed), strict=True)
-            ax.plot(x, y, **_look(name), lw=1.0)
-            ends += y[len(y) // 2 :]
+        for _, curve in points[points["model"] == name].groupby("seed"):
+            ax.plot(curve["seconds"], curve["loss"], **_look(name), lw=1.0)
+            ends += list(curve["loss"])[len(curve) // 2 :]
     ax.set_ylim(min(ends) - _MARGIN, max(ends) + _MARGIN)
     ax.set_xscale("log")
     ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))

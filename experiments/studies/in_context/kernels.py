@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cgp.functional.kernels import canonical
-from experiments.studies.in_context.attentive import Encoder, mean_of_contexts
+from experiments.studies.in_context.neural_processes import Encoder, mean_of_contexts
 from experiments.studies.in_context.predictive import Predictive, condition
 from experiments.studies.in_context.tasks import Tasks, on_circle
 

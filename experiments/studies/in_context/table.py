@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from experiments.atomic_files import read_json, write_text
 from experiments.evaluation.paired import mean_difference
+from experiments.grids import markdown_table
 from experiments.studies.in_context.curves import draw_curves
 from experiments.studies.in_context.models import LABELS, TRUTH
 from experiments.studies.in_context.tasks import KINDS
@@ -22,6 +23,8 @@ from experiments.studies.in_context.tasks import KINDS
 __all__ = ["FLAT", "Result", "gain", "results", "table"]
 
 Array = NDArray[Any]
+Runs = Mapping[str, Mapping[int, "Result"]]
+"""Those of a family by model and seed."""
 
 FLAT = 0.02
 """Nats a target within which a flat curve lies in the second half of the training."""
@@ -88,18 +91,11 @@ def gain(
     ours: Mapping[int, Result], theirs: Mapping[int, Result], sets: Sequence[str], measure: str
 ) -> tuple[float, float] | None:
     """Difference of log-densities, paired by function, and its error; None without a common seed or set."""
-    seeds = sorted(ours.keys() & theirs.keys())
+    pairs = [(ours[seed].scores, theirs[seed].scores) for seed in sorted(ours.keys() & theirs.keys())]
     keys = [f"{name}.{measure}" for name in sets]
-    if (
-        not keys
-        or not seeds
-        or any(key not in of[seed].scores for key in keys for of in (ours, theirs) for seed in seeds)
-    ):
+    if not keys or not pairs or any(key not in scores for key in keys for pair in pairs for scores in pair):
         return None
-    rows = [
-        np.concatenate([_shorter(ours[seed].scores[key], theirs[seed].scores[key]) for key in keys]) for seed in seeds
-    ]
-    return mean_difference(np.stack(rows))
+    return mean_difference(np.stack([np.concatenate([_less(a[key], b[key]) for key in keys]) for a, b in pairs]))
 
 
 def table(
@@ -115,30 +111,30 @@ def table(
         results_folder: folder of both files.
         picture: file of the learning curves.
     """
-    families = [folder.name for folder in sorted(out.glob("*")) if folder.is_dir()]
-    found = {family: results(out, family) for family in families}
-    levels, curves = [], []
-    for family, of_models in found.items():
-        _print_levels(family, of_models)
-        _print_steps(family, of_models)
-        levels += _level_rows(family, of_models)
-        curves += _curve_rows(family, of_models)
-    _write_csv(results_folder / "in-context.csv", levels)
-    _write_csv(results_folder / "in-context-curves.csv", curves)
-    draw_curves(curves, picture)
+    found = {folder.name: results(out, folder.name) for folder in sorted(out.glob("*")) if folder.is_dir()}
+    for family, runs in found.items():
+        print(f"\n{family}: log-density, nats a target\n\n{_levels(runs)}")
+        print(f"\n{family}: what buys what, nats a target\n\n{_steps(runs)}")
+    levels = [row for family, runs in found.items() for row in _level_rows(family, runs)]
+    curves = [row for family, runs in found.items() for row in _curve_rows(family, runs)]
+    if not levels or not curves:
+        raise ValueError("out: expected a folder of finished runs (`train` writes one), got none")
+    points = pd.DataFrame(curves)
+    write_text(results_folder / "in-context.csv", pd.DataFrame(levels).to_csv(index=False))
+    write_text(results_folder / "in-context-curves.csv", points.to_csv(index=False))
+    draw_curves(points, picture)
 
 
-def _shorter(ours: Array, theirs: Array) -> Array:
+def _less(ours: Array, theirs: Array) -> Array:
     """Differences over the functions that both have."""
     count = min(len(ours), len(theirs))
     return np.asarray(ours[:count] - theirs[:count])
 
 
-def _sets(of_models: Mapping[str, Mapping[int, Result]]) -> list[str]:
+def _sets(runs: Runs) -> list[str]:
     """Test sets in their order."""
-    names = dict.fromkeys(
-        key.split(".")[0] for by_seed in of_models.values() for result in by_seed.values() for key in result.scores
-    )
+    keys = (key for by_seed in runs.values() for result in by_seed.values() for key in result.scores)
+    names = dict.fromkeys(key.split(".")[0] for key in keys)
     return sorted(names, key=lambda name: KINDS.index(name) if name in KINDS else len(KINDS))
 
 
@@ -152,16 +148,15 @@ def _level(by_seed: Mapping[int, Result], key: str) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def _print_levels(family: str, of_models: Mapping[str, Mapping[int, Result]]) -> None:
-    sets = _sets(of_models)
-    joint = _trained(sets)
-    print(f"\n{family}: log-density, nats a target\n")
-    print(f"| model | seeds | CPU s | late gain | {' | '.join(sets)} | {' | '.join(f'{s}, joint' for s in joint)} |")
-    print("|---|" + "--:|" * (3 + len(sets) + len(joint)))
-    for name, by_seed in of_models.items():
-        cells = [_number(_level(by_seed, f"{s}.marginal")) for s in sets]
-        cells += [_number(_level(by_seed, f"{s}.joint")) for s in joint]
-        print(f"| {LABELS[name]} | {' | '.join([*_training(name, by_seed), *cells])} |")
+def _levels(runs: Runs) -> str:
+    sets = _sets(runs)
+    keys = [*(f"{name}.marginal" for name in sets), *(f"{name}.joint" for name in _trained(sets))]
+    header = ["model", "seeds", "CPU s", "late gain", *sets, *(f"{name}, joint" for name in _trained(sets))]
+    rows = [
+        [LABELS[name], *_training(name, by_seed), *(_number(_level(by_seed, key)) for key in keys)]
+        for name, by_seed in runs.items()
+    ]
+    return markdown_table(header, rows)
 
 
 def _training(name: str, by_seed: Mapping[int, Result]) -> list[str]:
@@ -179,55 +174,40 @@ def _seconds(run: Mapping[str, Any]) -> float:
     return float(run["seconds"] if "seconds" in run else run["curve"][-1]["seconds"])
 
 
-def _print_steps(family: str, of_models: Mapping[str, Mapping[int, Result]]) -> None:
-    sets = _sets(of_models)
+def _steps(runs: Runs) -> str:
+    sets = _sets(runs)
     trained = _trained(sets)
-    shifted = [name for name in sets if name not in trained]
-    print(f"\n{family}: what buys what, nats a target\n\n| step | one by one | together | shifted |\n|---|--:|--:|--:|")
-    for label, ours, theirs in _STEPS:
-        if ours in of_models and theirs in of_models:
-            asked = ((trained, "marginal"), (trained, "joint"), (shifted, "marginal"))
-            cells = [_difference(gain(of_models[ours], of_models[theirs], *what)) for what in asked]
-            print(f"| {label} | {' | '.join(cells)} |")
+    asked = ((trained, "marginal"), (trained, "joint"), ([name for name in sets if name not in trained], "marginal"))
+    rows = [
+        [label, *(_difference(gain(runs[ours], runs[theirs], *what)) for what in asked)]
+        for label, ours, theirs in _STEPS
+        if ours in runs and theirs in runs
+    ]
+    return markdown_table(["step", "one by one", "together", "shifted"], rows)
 
 
-def _level_rows(family: str, of_models: Mapping[str, Mapping[int, Result]]) -> list[dict[str, Any]]:
-    rows = []
-    for name, by_seed in of_models.items():
-        for test in _sets(of_models):
-            for measure in ("marginal", "joint", "inside"):
-                key = f"{test}.{measure}"
-                level = _level(by_seed, key)
-                if level is None:
-                    continue
-                functions = len(next(iter(by_seed.values())).scores[key])
-                place = {"family": family, "model": name, "set": test, "measure": measure, "seeds": len(by_seed)}
-                pair = None
-                if name not in (_REFERENCE, TRUTH) and _REFERENCE in of_models:
-                    pair = gain(by_seed, of_models[_REFERENCE], [test], measure)
-                ends = ("", "") if pair is None else tuple(f"{value:.4f}" for value in pair)
-                difference = {f"minus {_REFERENCE}": ends[0], "error": ends[1]}
-                rows.append({**place, "functions": functions, "mean": f"{level:.4f}", **difference})
+def _level_rows(family: str, runs: Runs) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for (name, by_seed), test, measure in product(runs.items(), _sets(runs), ("marginal", "joint", "inside")):
+        level = _level(by_seed, key := f"{test}.{measure}")
+        if level is None:
+            continue
+        place = {"family": family, "model": name, "set": test, "measure": measure, "seeds": len(by_seed)}
+        is_compared = name not in (_REFERENCE, TRUTH) and _REFERENCE in runs
+        pair = gain(by_seed, runs[_REFERENCE], [test], measure) if is_compared else None
+        less, error = ("", "") if pair is None else (f"{value:.4f}" for value in pair)
+        numbers = {"functions": len(next(iter(by_seed.values())).scores[key]), "mean": f"{level:.4f}"}
+        rows.append({**place, **numbers, f"minus {_REFERENCE}": less, "error": error})
     return rows
 
 
-def _curve_rows(family: str, of_models: Mapping[str, Mapping[int, Result]]) -> list[dict[str, Any]]:
+def _curve_rows(family: str, runs: Runs) -> list[dict[str, Any]]:
     return [
         {"family": family, "model": name, "seed": seed, **point}
-        for name, by_seed in of_models.items()
+        for name, by_seed in runs.items()
         for seed, result in by_seed.items()
         for point in result.run.get("curve", [])
     ]
-
-
-def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    if not rows:
-        raise ValueError("out: expected a folder of finished runs (`train` writes one), got none")
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(path, text.getvalue())
 
 
 def _number(value: float | None) -> str:

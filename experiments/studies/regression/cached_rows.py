@@ -6,8 +6,7 @@ import json
 import multiprocessing
 import resource
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,8 @@ from typing import Any
 import torch
 
 from experiments.atomic_files import write_json
-from experiments.studies.regression.methods import SPARSE, Method, chosen, stochastic
-from experiments.studies.regression.peers import svgp
-from experiments.studies.regression.problems import Problem, scores
 
-__all__ = ["cached_row", "sparse_rows", "stored_row"]
-
-_EXACT_ROWS = 2000
+__all__ = ["cached_row", "stored_row"]
 
 
 def cached_row(
@@ -36,33 +30,6 @@ def cached_row(
     shown = {name: value for name, value in row.items() if not isinstance(value, list)}  # losses of every value
     print({name: round(value, 4) if isinstance(value, float) else value for name, value in shown.items()}, flush=True)
     return row
-
-
-def sparse_rows(
-    folder: Path,
-    problems: Iterable[tuple[Mapping[str, Any], Problem]],
-    methods: Sequence[str] | None,
-    num_inducing: int,
-    num_steps: int | None = None,
-    **settings: Any,
-) -> list[dict[str, Any]]:
-    """Rows of the sparse methods and, up to 2,000 observations, of the exact ones on every problem."""
-    rows = []
-    for key, problem in problems:
-        for label, method in chosen(SPARSE, methods).items():
-            exact = "exact" in label.lower()
-            if exact and len(problem.inputs) > _EXACT_ROWS:
-                continue
-            options = settings | ({} if exact else {"num_inducing": num_inducing})
-            if num_steps is not None and method in (stochastic, svgp):
-                options["num_steps"] = num_steps
-            place = {**key, "method": label}
-            rows.append(cached_row(folder, place, partial(_scored, problem, method, options), **options))
-    return rows
-
-
-def _scored(problem: Problem, method: Method, options: Mapping[str, Any]) -> dict[str, float]:
-    return scores(problem.test_targets, method(problem, **options))
 
 
 def stored_row(folder: Path, key: Mapping[str, Any], **settings: Any) -> dict[str, Any] | None:

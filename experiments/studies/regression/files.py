@@ -10,18 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import torch
-from numpy.typing import NDArray
 
 from cgp import commands
 from experiments.studies.regression.cached_rows import cached_row
 from experiments.studies.regression.imputers import IMPUTERS, imputer_scores
-from experiments.studies.regression.multioutput import Gaps
+from experiments.studies.regression.problems import Array, Gaps
 from experiments.studies.regression.report import with_peers, write_results
 
 __all__ = ["FILES", "TableFile", "by_command", "files", "hide"]
-
-Array = NDArray[np.float64]
 
 _PEERS = ("interpolation", "IterativeImputer, ridge")
 _SEED = 0
@@ -43,16 +39,14 @@ class TableFile(NamedTuple):
     share: float = 0.1
 
 
-def files(data: Path, out: Path, tables: Sequence[str] | None = None, threads: int = 1) -> None:
+def files(data: Path, out: Path, tables: Sequence[str] | None = None) -> None:
     """Squared error, NLL, coverage and processor time of files that `cgp fill` fills.
 
     Args:
         data: folder with ``multioutput``, and ``series`` with ``temperature.txt``.
         out: folder of tables and rows.
         tables: some of the kinds; None is all.
-        threads: number of torch threads.
     """
-    torch.set_num_threads(threads)
     rows = []
     for name in FILES if tables is None else tables:
         for method in ("cgp", *_PEERS):

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from numpy.typing import NDArray
 
 from cgp.plotting.style import PALETTE, style
 from cgp.regression import CorrelatedGPRegressor, SeriesCorrelatedGPRegression, correlated_covariance
@@ -23,11 +22,10 @@ from cgp.regression.observations import Observations
 from cgp.regression.solvers.choice import SOLVERS, Problem
 from experiments.atomic_files import write_atomically
 from experiments.studies.regression.cached_rows import cached_row
+from experiments.studies.regression.problems import Array
 from experiments.studies.regression.report import write_results
 
 __all__ = ["METHODS", "growth", "growth_figure", "table"]
-
-Array = NDArray[np.float64]
 Row = Mapping[str, Any]
 
 _STEPS = 50.0  # of the lengthscale
@@ -39,12 +37,10 @@ _WARM = 100  # rows
 
 def growth(
     out: Path,
-    data: Path | None = None,
     sizes: Sequence[int] = (1000, 10_000, 100_000, 1_000_000),
     outputs: Sequence[int] = (1, 10),
     methods: Sequence[str] | None = None,
     most_gigabytes: float = 8.0,
-    threads: int = 1,
 ) -> None:
     """A regular series with a tenth of its values missing: processor seconds and peak memory, and their picture.
 
@@ -54,14 +50,11 @@ def growth(
 
     Args:
         out: where tables, rows and the picture go.
-        data: not used, so that all commands take the same arguments.
         sizes: numbers of rows.
         outputs: numbers of outputs.
         methods: names of those to run; None means all.
         most_gigabytes: what is expected to need more memory is left out.
-        threads: of torch.
     """
-    torch.set_num_threads(threads)
     rows = []
     for count in outputs:
         for name, method in METHODS.items():

@@ -8,16 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from cgp.regression import CorrelatedGPRegressor, Inference, Laplace, Minibatches
 from experiments.studies.regression.peers import coregionalised, exact, independent, sgpr, svgp
-from experiments.studies.regression.problems import Answer, Problem
+from experiments.studies.regression.problems import Answer, Array, Problem
 
 __all__ = ["MULTIOUTPUT", "PEERS", "SPARSE", "Method", "Outputs", "chosen", "ours", "outputs", "stochastic"]
 
-Array = NDArray[Any]
 Method = Callable[..., Answer]
 Outputs = Callable[..., tuple[Array, Array]]
 

@@ -9,39 +9,33 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from experiments.studies.regression.cached_rows import cached_row
-from experiments.studies.regression.methods import MULTIOUTPUT
-from experiments.studies.regression.report import SITES, with_peers, write_results
+from experiments.studies.regression.methods import MULTIOUTPUT, Outputs
+from experiments.studies.regression.problems import (
+    GAPS,
+    SITES,
+    Answer,
+    Array,
+    Gaps,
+    gap_scores,
+    losses,
+    scores,
+    with_gaps,
+)
+from experiments.studies.regression.report import with_pairs, with_peers, write_results
 
-__all__ = ["GAPS", "SETS", "Gaps", "gap_scores", "multioutput", "stations", "with_gaps"]
+__all__ = ["SETS", "jura", "jura_problem", "multioutput", "stations"]
 
-Array = NDArray[np.float64]
-
-GAPS = ("random", "stretch", "end")
+_KERNEL = "matern32"
+_OBSERVED = 259  # sites with all metals; at the others cadmium is asked
 _METALS = ("Cd", "Cu", "Pb", "Co", "Cr", "Ni", "Zn")
 _STATIONS = ("sotonmet", "bramblemet", "cambermet", "chimet")
 _GASES = ("CO(GT)", "PT08.S1(CO)", "C6H6(GT)", "NOx(GT)", "NO2(GT)", "PT08.S5(O3)", "T")
 _RATES = ("CAD", "EUR", "JPY", "GBP", "CHF", "AUD", "NZD", "KRW", "MXN")
-
-
-class Gaps(NamedTuple):
-    """Outputs with hidden values.
-
-    Attributes:
-        inputs: (n, d).
-        targets: (n, P), NaN where not observed or hidden.
-        truth: the hidden values, (n, P), NaN elsewhere.
-    """
-
-    inputs: Array
-    targets: Array
-    truth: Array
 
 
 def multioutput(
@@ -50,9 +44,7 @@ def multioutput(
     sets: Sequence[str] = ("weather", "wind", "tide", "air", "exchange"),
     gaps: Sequence[str] = GAPS,
     windows: Sequence[int] = (0, 1),
-    kernel: str = "matern32",
     methods: Sequence[str] = tuple(MULTIOUTPUT),
-    threads: int = 1,
 ) -> None:
     """Hidden values of all outputs by our regressor and GPyTorch's models: SMSE, NLL and coverage.
 
@@ -65,11 +57,8 @@ def multioutput(
         gaps: "random" (a third of the values), "stretch" (a sixth of every output in one piece, at different places)
             or "end" (the last fifth of half of the outputs).
         windows: indices of the windows of each set, from 0; the soil has two, with the same sites.
-        kernel: canonical covariance.
         methods: names of the methods to run.
-        threads: number of torch threads.
     """
-    torch.set_num_threads(threads)
     rows = []
     for name in sets:
         for window in windows:
@@ -78,8 +67,8 @@ def multioutput(
                 problem = with_gaps(inputs, complete, gap, seed=window)
                 for label in methods:
                     key = {"set": name, "gap": gap, "window": window, "method": label}
-                    compute = partial(_row, problem, MULTIOUTPUT[label], kernel)
-                    rows.append(cached_row(out / "multioutput", key, compute, kernel=kernel))
+                    compute = partial(_row, problem, MULTIOUTPUT[label])
+                    rows.append(cached_row(out / "multioutput", key, compute, kernel=_KERNEL))
     if len(windows) > 1:  # the error is the spread over windows, as values within a piece are dependent
         rows = [{name: value for name, value in row.items() if name != SITES} for row in rows]
     columns = ("smse", "nll", "ahead", "coverage", "processor_seconds")
@@ -88,52 +77,47 @@ def multioutput(
     write_results(out, "regression-multioutput", title, rows, ("set", "gap", "method"), columns)
 
 
-def with_gaps(inputs: Array, complete: Array, gap: str, seed: int = 0) -> Gaps:
-    """Hide some of the values of every output."""
-    generator = np.random.default_rng(seed)
-    size, outputs = complete.shape
-    hidden = np.zeros((size, outputs), dtype=bool)
-    if gap == "random":
-        hidden = generator.random((size, outputs)) < 1 / 3
-    elif gap == "stretch":
-        length = size // 6
-        for output, start in enumerate(generator.permutation(outputs)):
-            begin = length // 2 + start * (size - 2 * length) // max(outputs - 1, 1)
-            hidden[begin : begin + length, output] = True
-    elif gap == "end":
-        hidden[-(size // 5) :, generator.permutation(outputs)[: outputs // 2]] = True
-    else:
-        raise ValueError(f"gap: expected one of {GAPS}, got {gap!r}")
-    hidden &= ~np.isnan(complete)
-    return Gaps(inputs, np.where(hidden, np.nan, complete), np.where(hidden, complete, np.nan))
+def _row(problem: Gaps, method: Outputs) -> dict[str, Any]:
+    return gap_scores(problem, *method(problem.inputs, problem.targets, kernel=_KERNEL))
 
 
-def gap_scores(problem: Gaps, mean: Array, sd: Array) -> dict[str, Any]:
-    """Means over outputs of the standardised squared error, of the NLL in units of each output, and coverage.
+def jura(data: Path, out: Path, kernels: Sequence[str] = ("rbf", "matern32")) -> None:
+    """Cadmium at 100 validation sites from 259 cadmium and 359 nickel and zinc values.
 
-    Also the NLL of every value, for differences between methods.
+    Args:
+        data: folder with ``multioutput/jura.csv``.
+        out: folder of tables and rows.
+        kernels: canonical covariances to run.
     """
-    unit, centre = np.nanstd(problem.targets, axis=0), np.nanmean(problem.targets, axis=0)
-    error, spread = (mean - problem.truth) / unit, sd / unit
-    hidden = ~np.isnan(problem.truth).all(axis=0)
-    trivial = np.nanmean(((problem.truth - centre) / unit)[:, hidden] ** 2, axis=0)
-    nll = 0.5 * (error / spread) ** 2 + np.log(spread) + 0.5 * np.log(2 * np.pi)
-    inside = np.where(np.isnan(error), np.nan, np.abs(error) < 1.959964 * spread)
-    return {
-        "smse": float(np.mean(np.nanmean(error[:, hidden] ** 2, axis=0) / trivial)),
-        "nll": float(np.mean(np.nanmean(nll[:, hidden], axis=0))),
-        "coverage": float(np.mean(np.nanmean(inside[:, hidden], axis=0))),
-        SITES: nll[~np.isnan(nll)].tolist(),
-    }
+    inputs, targets, truth = jura_problem(data)
+
+    def compute(method: Outputs, kernel: str) -> dict[str, Any]:
+        mean, sd = method(inputs, targets, kernel=kernel)
+        answer = Answer(mean[_OBSERVED:, 0], sd[_OBSERVED:, 0])
+        return scores(truth, answer) | {SITES: losses(answer.mean - truth, answer.sd).tolist()}
+
+    rows = [
+        cached_row(out / "jura", {"kernel": kernel, "method": name}, partial(compute, method, kernel))
+        for kernel in kernels
+        for name, method in MULTIOUTPUT.items()
+    ]
+    columns = ("mae", "rmse", "nll", "behind", "coverage", "seconds", "processor_seconds", "memory_mb")
+    title = "Jura: cadmium (ppm) at 100 sites"
+    write_results(out, "regression-jura", title, with_pairs(rows, "kernel"), ("kernel", "method"), columns)
 
 
-def _row(problem: Gaps, method: Callable[..., tuple[Array, Array]], kernel: str) -> dict[str, Any]:
-    return gap_scores(problem, *method(problem.inputs, problem.targets, kernel=kernel))
+def jura_problem(data: Path) -> tuple[Array, Array, Array]:
+    """Sites; cadmium (hidden at the last ones), nickel and zinc there; and the hidden cadmium."""
+    table = np.genfromtxt(data / "multioutput" / "jura.csv", delimiter=",", names=True)
+    targets = np.column_stack([table["Cd"], table["Ni"], table["Zn"]])
+    truth = targets[_OBSERVED:, 0].copy()
+    targets[_OBSERVED:, 0] = np.nan
+    return np.column_stack([table["X"], table["Y"]]), targets, truth
 
 
 def _jura(data: Path, window: int) -> tuple[Array, Array]:
     """Seven metals at the 259 sites, from west to east or from south to north."""
-    table = np.genfromtxt(data / "jura.csv", delimiter=",", names=True)[:259]
+    table = np.genfromtxt(data / "jura.csv", delimiter=",", names=True)[:_OBSERVED]
     sites = np.column_stack([table["X"], table["Y"]])
     order = np.argsort(sites[:, window % 2])
     return sites[order], np.log(np.column_stack([table[metal] for metal in _METALS]))[order]

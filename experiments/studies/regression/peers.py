@@ -18,7 +18,6 @@ from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
 from gpytorch.models import ApproximateGP, ExactGP
 from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
 from linear_operator.utils.errors import NanError, NotPSDError
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
@@ -26,14 +25,12 @@ from cgp.functional.clusters import cluster_centres
 from cgp.regression.inference.fitting import learned_parameters, minimise
 from cgp.regression.observations import Observations
 from cgp.regression.scaling import Scaling
-from experiments.studies.regression.problems import Answer, Problem
+from experiments.studies.regression.problems import Answer, Array, Problem
 
 __all__ = ["coregionalised", "exact", "independent", "sgpr", "svgp"]
 
 _FACTORS = (1.0, 1 / 3.0, 1 / 0.3, 0.1, 1 / 30.0)
 _FLOOR = 1e-6
-
-Array = NDArray[np.float64]
 
 
 class _Exact(ExactGP):

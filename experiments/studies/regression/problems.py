@@ -1,4 +1,4 @@
-"""A regression problem, its answer, and scores."""
+"""Regression problems and tables with gaps, answers, and scores."""
 
 from __future__ import annotations
 
@@ -8,9 +8,28 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Answer", "Problem", "point_losses", "scores"]
+from cgp.comparisons import gaussian_scores
+
+__all__ = [
+    "GAPS",
+    "NORMAL",
+    "SITES",
+    "Answer",
+    "Array",
+    "Gaps",
+    "Problem",
+    "gap_scores",
+    "losses",
+    "scores",
+    "standardised",
+    "with_gaps",
+]
 
 Array = NDArray[Any]
+
+GAPS = ("random", "stretch", "end")
+NORMAL = 1.959964
+SITES = "site_losses"
 
 
 class Problem(NamedTuple):
@@ -43,18 +62,76 @@ class Answer(NamedTuple):
     evidence: float = math.nan
 
 
+def losses(error: Array, sd: Array) -> Array:
+    """Negative log-density of each value under its normal marginal."""
+    return gaussian_scores(error, sd)[0]
+
+
 def scores(truth: Array, answer: Answer) -> dict[str, float]:
     """Errors of the mean, and calibration of the interval."""
     error = answer.mean - truth
     return {
         "rmse": float(np.sqrt(np.mean(error**2))),
         "mae": float(np.mean(np.abs(error))),
-        "nll": float(np.mean(point_losses(truth, answer))),
-        "coverage": float(np.mean(np.abs(error) <= 1.959964 * answer.sd)),
+        "nll": float(np.mean(losses(error, answer.sd))),
+        "coverage": float(np.mean(np.abs(error) <= NORMAL * answer.sd)),
     } | ({} if math.isnan(answer.evidence) else {"evidence": answer.evidence})
 
 
-def point_losses(truth: Array, answer: Answer) -> Array:
-    """Negative log-density of each value (t,) under the answer's normal marginals."""
-    error = answer.mean - truth
-    return 0.5 * (error / answer.sd) ** 2 + np.log(answer.sd) + 0.5 * math.log(2 * math.pi)
+def standardised(values: Array) -> tuple[Array, Array, Array]:
+    """Columns ``(n, P)`` without mean and spread, and both, where NaN is not observed."""
+    centre, unit = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
+    return (values - centre) / unit, centre, unit
+
+
+class Gaps(NamedTuple):
+    """Outputs with hidden values.
+
+    Attributes:
+        inputs: (n, d).
+        targets: (n, P), NaN where not observed or hidden.
+        truth: the hidden values, (n, P), NaN elsewhere.
+    """
+
+    inputs: Array
+    targets: Array
+    truth: Array
+
+
+def with_gaps(inputs: Array, complete: Array, gap: str, seed: int = 0) -> Gaps:
+    """Hide some of the values of every output."""
+    generator = np.random.default_rng(seed)
+    size, outputs = complete.shape
+    hidden = np.zeros((size, outputs), dtype=bool)
+    if gap == "random":
+        hidden = generator.random((size, outputs)) < 1 / 3
+    elif gap == "stretch":
+        length = size // 6
+        for output, start in enumerate(generator.permutation(outputs)):
+            begin = length // 2 + start * (size - 2 * length) // max(outputs - 1, 1)
+            hidden[begin : begin + length, output] = True
+    elif gap == "end":
+        hidden[-(size // 5) :, generator.permutation(outputs)[: outputs // 2]] = True
+    else:
+        raise ValueError(f"gap: expected one of {GAPS}, got {gap!r}")
+    hidden &= ~np.isnan(complete)
+    return Gaps(inputs, np.where(hidden, np.nan, complete), np.where(hidden, complete, np.nan))
+
+
+def gap_scores(problem: Gaps, mean: Array, sd: Array) -> dict[str, Any]:
+    """Means over outputs of the standardised squared error, of the NLL in units of each output, and coverage.
+
+    Also the NLL of every value, for differences between methods.
+    """
+    _, centre, unit = standardised(problem.targets)
+    error, spread = (mean - problem.truth) / unit, sd / unit
+    hidden = ~np.isnan(problem.truth).all(axis=0)
+    trivial = np.nanmean(((problem.truth - centre) / unit)[:, hidden] ** 2, axis=0)
+    nll = losses(error, spread)
+    inside = np.where(np.isnan(error), np.nan, np.abs(error) < NORMAL * spread)
+    return {
+        "smse": float(np.mean(np.nanmean(error[:, hidden] ** 2, axis=0) / trivial)),
+        "nll": float(np.mean(np.nanmean(nll[:, hidden], axis=0))),
+        "coverage": float(np.mean(np.nanmean(inside[:, hidden], axis=0))),
+        SITES: nll[~np.isnan(nll)].tolist(),
+    }

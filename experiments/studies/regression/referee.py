@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from cgp import CorrelatedGPImputer, GapReport, assess_gaps
 from cgp.tables.frames.gaps import runs_of
 from cgp.tables.frames.table import read_table
 from cgp.tables.referee.trials import HiddenBlocks
 from experiments.studies.regression.cached_rows import cached_row
-from experiments.studies.regression.multioutput import GAPS, SETS, with_gaps
+from experiments.studies.regression.multioutput import SETS
+from experiments.studies.regression.problems import GAPS, Array, losses, with_gaps
 from experiments.studies.regression.report import write_results
 
 __all__ = ["WINDOWS", "referee"]
 
-Array = NDArray[np.float64]
-
 WINDOWS = {"weather": 6, "wind": 6, "tide": 3, "air": 7, "exchange": 1, "jura": 0}
+_KERNEL, _MASKINGS = "matern32", 3
 _RIVERS = slice(20_000, 21_000)  # half-hours
 _RIVER_BLOCKS = (48, 120, 16)  # half-hours that are missing together in each river
 _PATIENTS = 5  # of 48 hours each
@@ -37,9 +34,6 @@ def referee(
     out: Path,
     sets: Sequence[str] = ("weather", "wind", "tide", "air", "exchange", "jura", "rivers", "patients"),
     gaps: Sequence[str] = GAPS,
-    kernel: str = "matern32",
-    maskings: int = 3,
-    threads: int = 1,
 ) -> None:
     """What ``cgp.assess_gaps`` recommends, beside the method that fills the hidden values of a table best.
 
@@ -50,17 +44,13 @@ def referee(
         sets: those of the study "multioutput", "rivers" (1,000 half-hours of twelve rivers) and "patients" (five of
             them for 48 hours, what was measured in a fifth of the hours, with the gaps that it has).
         gaps: of the sets of "multioutput": "random", "stretch", "end"; the soil has the first only.
-        kernel: canonical covariance.
-        maskings: of the referee.
-        threads: of torch.
     """
-    torch.set_num_threads(threads)
     rows = []
     for name in sets:
         for gap in _gaps_of(name, gaps):
             key = {"set": name, "gap": gap}
-            compute = partial(_row, partial(_problem, data, name, gap), kernel, maskings)
-            rows.append(cached_row(out / "referee", key, compute, kernel=kernel, maskings=maskings))
+            compute = partial(_row, partial(_problem, data, name, gap))
+            rows.append(cached_row(out / "referee", key, compute, kernel=_KERNEL, maskings=_MASKINGS))
     rows = [{name: value for name, value in row.items() if not isinstance(value, dict | list)} for row in rows]
     columns = ("chosen_nll", "best_nll", "behind", "processor_seconds")
     write_results(out, "gaps", "What the referee chooses", rows, ("set", "gap", "chosen", "best"), columns)
@@ -105,15 +95,15 @@ def _patients(data: Path) -> tuple[Array, Array, Array]:
     return inputs, np.where(hidden, np.nan, complete), np.where(hidden, complete, np.nan)
 
 
-def _row(problem: Callable[[], tuple[Array, Array, Array]], kernel: str, maskings: int) -> dict[str, Any]:
+def _row(problem: Callable[[], tuple[Array, Array, Array]]) -> dict[str, Any]:
     inputs, targets, truth = problem()
     given = np.column_stack([inputs, targets])
-    imputer = CorrelatedGPImputer(inputs=tuple(range(inputs.shape[1])), kernel=kernel, random_state=0)
-    report = assess_gaps(given, imputer, maskings=maskings)
-    losses = {name: _losses(*filled, targets, truth) for name, filled in _fillings(report, given, inputs)}
-    means = {name: float(np.nanmean(values)) for name, values in losses.items()}
+    imputer = CorrelatedGPImputer(inputs=tuple(range(inputs.shape[1])), kernel=_KERNEL, random_state=0)
+    report = assess_gaps(given, imputer, maskings=_MASKINGS)
+    of_methods = {name: _losses(*filled, targets, truth) for name, filled in _fillings(report, given, inputs)}
+    means = {name: float(np.nanmean(values)) for name, values in of_methods.items()}
     best = min(means, key=means.__getitem__)
-    behind, error = _clustered(losses[report.method] - losses[best])
+    behind, error = _clustered(of_methods[report.method] - of_methods[best])
     return {
         "chosen": report.method,
         "best": best,
@@ -146,8 +136,7 @@ def _fillings(report: GapReport, given: Array, inputs: Array) -> Iterator[tuple[
 def _losses(mean: Array, sd: Array, targets: Array, truth: Array) -> Array:
     """The NLL ``(n, P)`` of what was hidden, in units of the columns' standard deviations."""
     unit = np.nanstd(targets, axis=0)
-    error, spread = (mean - truth) / unit, np.where(np.isnan(truth), np.nan, sd / unit)
-    return 0.5 * (error / spread) ** 2 + np.log(spread) + 0.5 * math.log(2 * math.pi)
+    return losses((mean - truth) / unit, np.where(np.isnan(truth), np.nan, sd / unit))
 
 
 def _clustered(values: Array) -> tuple[float, float]:

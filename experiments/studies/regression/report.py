@@ -13,10 +13,9 @@ import numpy as np
 from experiments.atomic_files import write_text
 from experiments.evaluation.paired import mean_difference
 from experiments.grids import write_csv
+from experiments.studies.regression.problems import SITES
 
-__all__ = ["DIGITS", "SITES", "summary_table", "with_pairs", "with_peers", "write_results"]
-
-SITES = "site_losses"
+__all__ = ["DIGITS", "summary_table", "with_pairs", "with_peers", "write_results"]
 
 DIGITS = {
     "smse": 3,

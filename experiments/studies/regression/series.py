@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
@@ -20,18 +19,17 @@ from cgp.regression import CorrelatedGPRegressor
 from cgp.regression.observations import gross_errors
 from experiments.studies.regression.cached_rows import cached_row
 from experiments.studies.regression.multioutput import stations
+from experiments.studies.regression.problems import NORMAL, Array, losses
 from experiments.studies.regression.report import with_peers, write_results
 
 __all__ = ["METHODS", "SERIES", "Blocks", "block_scores", "series", "with_blocks"]
 
-Array = NDArray[np.float64]
 _Answer = tuple[Array, Array | None]  # means and, of most methods, standard deviations
 
 _APART = 100  # smallest number of rows between two blocks of an output
 _EDGE = 500  # rows without blocks at either end, or a tenth of a short series
 _SINGLE = 0.02  # share of the values that are hidden one by one
 _RIDGE_DRAWS = 8
-_NORMAL = 1.959964
 
 
 class Blocks(NamedTuple):
@@ -68,7 +66,6 @@ def series(
     sets: Sequence[str] = ("year",),
     maskings: Sequence[int] = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9),
     methods: Sequence[str] = ("cgp", "ridge on the others", "interpolation"),
-    threads: int = 1,
 ) -> None:
     """Hidden blocks of long series: squared error over variance, NLL, coverage, processor time and memory.
 
@@ -82,9 +79,7 @@ def series(
         sets: names of sets, among "year", "rivers", "one river", "20 outputs", "25 outputs", "100 outputs".
         maskings: seeds of the hidden values.
         methods: names of the methods to run.
-        threads: number of torch threads.
     """
-    torch.set_num_threads(threads)
     rows = []
     for name in sets:
         for masking in maskings:
@@ -150,9 +145,8 @@ def _all_scores(problem: Blocks, mean: Array, sd: Array | None) -> dict[str, dic
         if sd is None:
             continue
         spread = (sd / unit)[block]
-        nll = 0.5 * np.square(error[block] / spread) + np.log(spread) + 0.5 * np.log(2 * np.pi)
-        inside = np.abs(error[block]) < _NORMAL * spread
-        scores[name] |= {"nll": float(nll.mean()), "coverage": float(inside.mean())}
+        inside = np.abs(error[block]) < NORMAL * spread
+        scores[name] |= {"nll": float(losses(error[block], spread).mean()), "coverage": float(inside.mean())}
     return scores
 
 

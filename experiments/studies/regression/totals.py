@@ -9,21 +9,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
-from numpy.typing import NDArray
 
 from cgp import CorrelatedGPImputer
 from experiments.studies.regression.cached_rows import cached_row
-from experiments.studies.regression.multioutput import SETS, with_gaps
+from experiments.studies.regression.multioutput import SETS
+from experiments.studies.regression.problems import NORMAL, Array, with_gaps
 from experiments.studies.regression.referee import WINDOWS
 from experiments.studies.regression.report import write_results
 from experiments.studies.regression.series import SERIES, with_blocks
 
 __all__ = ["by_logarithms", "by_values", "sum_scores", "totals"]
 
-Array = NDArray[np.float64]
-
-_NORMAL = 1.959964
 _HALF_HOURLY = ("rivers",)  # sets whose inputs are numbers of half-hours; the others are hours
 _MOSTLY = 0.5  # share of a day's values
 _DRAWS = 400
@@ -36,7 +32,6 @@ def totals(
     gaps: Sequence[str] = ("random", "stretch", "end"),
     maskings: Sequence[int] = (0,),
     logarithms: bool = False,
-    threads: int = 1,
 ) -> None:
     """Coverage of the 95 % intervals of daily sums, by how much of the day is missing.
 
@@ -48,9 +43,7 @@ def totals(
         maskings: seeds of the hidden values.
         logarithms: whether the logarithms of a table are filled, and its sums are those of joint draws; for sets whose
             values are positive.
-        threads: number of torch threads.
     """
-    torch.set_num_threads(threads)
     rows, intervals = [], by_logarithms if logarithms else by_values
     for name in sets:
         for gap in ("blocks",) if name in SERIES else gaps:
@@ -67,7 +60,7 @@ def totals(
 def by_values(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Lower and upper ends of the 95 % intervals of the daily sums of a table."""
     sums, errors = CorrelatedGPImputer(random_state=0).fit(table).aggregate("D", "sum")
-    return sums - _NORMAL * errors, sums + _NORMAL * errors
+    return sums - NORMAL * errors, sums + NORMAL * errors
 
 
 def by_logarithms(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:

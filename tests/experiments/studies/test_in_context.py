@@ -7,16 +7,14 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal, norm
 
-from experiments.studies.in_context import curves, families, running, windows
+from experiments.studies.in_context import curves, families, running
 from experiments.studies.in_context.families import family, truth
 from experiments.studies.in_context.kernels import DeepKernel, FixedKernels, WrittenKernels, covariance_of
 from experiments.studies.in_context.models import MODELS, trained_for
-from experiments.studies.in_context.predictive import condition
-from experiments.studies.in_context.running import train
-from experiments.studies.in_context.scoring import chained, scores
+from experiments.studies.in_context.predictive import chained, condition, scores
+from experiments.studies.in_context.running import fit, train
 from experiments.studies.in_context.table import Result, gain, results, table
 from experiments.studies.in_context.tasks import Recipe, Tasks, draw
-from experiments.studies.in_context.training import fit
 
 CLOSE = {"rtol": 1e-3, "atol": 1e-3}  # float32
 STATIONARY = ("tnp-equivariant", "convcnp", "fixed-1", "fixed-8", "written-1", "written-8", "features-8")
@@ -168,7 +166,7 @@ def test_small_functions_have_few_points_and_larger_batches():
 
 
 def test_small_windows_have_few_points(monkeypatch, tmp_path):
-    days = windows.Days(*(torch.randn(5, 96) for _ in range(3)))
+    days = families.Days(*(torch.randn(5, 96) for _ in range(3)))
     monkeypatch.setattr(families, "days", lambda data: days)
     chosen = family("small-windows", functions=4, data=tmp_path)
     forecast = chosen.test["forecast"].tasks
@@ -228,17 +226,17 @@ def test_a_flat_curve_stays_within_two_hundredths_of_a_nat(losses, late, flat):
 def test_windows_are_split_by_time(monkeypatch, tmp_path):
     hours = np.arange(0.0, 366 * 24.0, 0.25)
     rising = np.where(hours < 100 * 24, hours, np.nan)  # recorded for a hundred days
-    monkeypatch.setattr(windows, "stations", lambda data, grid, column: np.stack([rising] * 4, -1))
-    days = windows.days(tmp_path)
+    monkeypatch.setattr(families, "stations", lambda data, grid, column: np.stack([rising] * 4, -1))
+    days = families.days(tmp_path)
     assert [len(part) for part in days] == [240, 40, 120]
     assert days.train.max() < days.validation.min()
     assert days.validation.max() < days.test.min()
     assert abs(days.train.mean()) < 1e-5
     generator = torch.Generator().manual_seed(0)
     sizes = {"contexts": (4, 48), "targets": 24}
-    forecast = windows.window_tasks(days.test, 7, generator, ragged=True, forecast=True, **sizes)
+    forecast = families.window_tasks(days.test, 7, generator, ragged=True, forecast=True, **sizes)
     assert forecast.x.max() < forecast.x_targets.min()
-    drawn = windows.window_tasks(days.train, 7, generator, **sizes)
+    drawn = families.window_tasks(days.train, 7, generator, **sizes)
     places = torch.cat([drawn.x, drawn.x_targets], -1)
     assert all(len(row.unique()) == len(row) for row in places)  # no target is a context
 

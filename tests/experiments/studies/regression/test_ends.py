@@ -5,7 +5,7 @@ import importlib.util
 import numpy as np
 import pytest
 
-from experiments.studies.regression import ends as study
+from experiments.studies.regression import imputers as study
 
 
 def rates(window: int) -> tuple[np.ndarray, np.ndarray]:
@@ -23,7 +23,7 @@ def test_a_table_has_a_row_per_method_with_its_lead(tmp_path, monkeypatch):
         "cgp, Matérn 3/2": lambda x, y: constant(x, y, 0.0),
         "statsmodels DynamicFactor": lambda x, y: constant(x, y, 100.0),
     }
-    monkeypatch.setattr(study, "METHODS", methods)
+    monkeypatch.setattr(study, "ENDS", methods)
     monkeypatch.setitem(study.SETS, "exchange", lambda folder, window: rates(window))
     study.ends(tmp_path, tmp_path, windows=[0, 1], methods=list(methods))
     text = (tmp_path / "regression-ends.md").read_text(encoding="utf-8")
@@ -32,14 +32,14 @@ def test_a_table_has_a_row_per_method_with_its_lead(tmp_path, monkeypatch):
     assert ahead > 1.0
 
 
-@pytest.mark.parametrize("name", [name for name in study.METHODS if name.startswith("statsmodels")])
+@pytest.mark.parametrize("name", [name for name in study.ENDS if name.startswith("statsmodels")])
 def test_factors_follow_the_outputs_that_are_known(name):
     if importlib.util.find_spec("statsmodels") is None:
         pytest.skip("statsmodels is not installed")
     inputs, complete = rates(0)
     targets = complete.copy()
     targets[-12:, :2] = np.nan
-    mean, sd = study.METHODS[name](inputs, targets)
+    mean, sd = study.ENDS[name](inputs, targets)
     error = np.abs(mean - complete)[-12:, :2]
     assert mean.shape == sd.shape == complete.shape
     assert np.isfinite(sd).all()

@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from cgp.regression import CorrelatedGPRegressor
-from experiments.studies.regression.fits import PROBLEMS, FitProblem, fits
+from experiments.studies.regression.costs import PROBLEMS, FitProblem, fits
 
 
 def test_a_fit_is_measured_beside_what_is_expected(monkeypatch, tmp_path, capsys):

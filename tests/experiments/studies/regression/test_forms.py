@@ -1,6 +1,6 @@
 """The table of the cost of evaluations."""
 
-from experiments.studies.regression.forms import forms
+from experiments.studies.regression.costs import forms
 
 
 def test_table_has_both_forms(capsys):

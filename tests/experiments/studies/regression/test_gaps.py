@@ -6,7 +6,7 @@ import pytest
 
 from experiments.studies.regression.files import TableFile, by_command, hide
 from experiments.studies.regression.imputers import IMPUTERS, imputers
-from experiments.studies.regression.multioutput import with_gaps
+from experiments.studies.regression.problems import with_gaps
 from experiments.studies.regression.totals import by_logarithms, sum_scores
 
 

@@ -6,14 +6,13 @@ from scipy.stats import norm, sem
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from experiments.studies.regression import jura as jura_module
+from experiments.studies.regression import multioutput
 from experiments.studies.regression.cached_rows import cached_row, stored_row
-from experiments.studies.regression.jura import jura, jura_problem
 from experiments.studies.regression.methods import MULTIOUTPUT, SPARSE, chosen
-from experiments.studies.regression.multioutput import GAPS, gap_scores, with_gaps
-from experiments.studies.regression.problems import Answer, Problem, scores
-from experiments.studies.regression.report import SITES, summary_table, with_pairs, with_peers
-from experiments.studies.regression.uci import evidence_figure, evidence_pairs, uci_problem
+from experiments.studies.regression.multioutput import jura, jura_problem
+from experiments.studies.regression.problems import GAPS, SITES, Answer, Problem, gap_scores, scores, with_gaps
+from experiments.studies.regression.report import summary_table, with_pairs, with_peers
+from experiments.studies.regression.sparse import evidence_figure, evidence_pairs, uci_problem
 
 
 def problem(n=40):
@@ -109,7 +108,7 @@ def test_jura_hides_cadmium_and_writes_its_table_without_naming_folders(tmp_path
     np.testing.assert_allclose(inputs, sites[:, :2])
     np.testing.assert_allclose(truth, sites[np.isnan(targets[:, 0]), 2])
     methods = {"mean": lambda x, y, kernel: (np.full(y.shape, 1.5), np.full(y.shape, 0.3))}
-    monkeypatch.setattr(jura_module, "MULTIOUTPUT", methods)
+    monkeypatch.setattr(multioutput, "MULTIOUTPUT", methods)
     monkeypatch.setattr(sys, "argv", ["x", "jura", "--data", str(tmp_path), f"--out={tmp_path / 'out'}"])
     jura(tmp_path, tmp_path / "out", kernels=["rbf"])
     text = (tmp_path / "out" / "regression-jura.md").read_text()

@@ -1,8 +1,9 @@
-"""Whole fits: the seconds that are expected before, and those that they take."""
+"""What fits and single evaluations cost: the seconds that are expected, and those that they take."""
 
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -11,16 +12,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from cgp.regression import NUTS, CorrelatedGPRegressor, Minibatches
+from cgp.regression import NUTS, CorrelatedGPRegressor, Minibatches, correlated_covariance
+from cgp.regression.solvers.choice import SOLVERS, Problem
 from experiments.studies.regression.cached_rows import cached_row
-from experiments.studies.regression.multioutput import SETS, with_gaps
+from experiments.studies.regression.multioutput import SETS
+from experiments.studies.regression.problems import Array, with_gaps
 
-__all__ = ["PROBLEMS", "fits"]
+__all__ = ["PROBLEMS", "fits", "forms"]
 
-Array = NDArray[np.float64]
+
+_CASES = ((1, "coregionalised"), (4, "coregionalised"), (4, "shared"), (16, "coregionalised"))
 
 
 class FitProblem(NamedTuple):
@@ -43,7 +46,6 @@ def fits(data: Path, out: Path, problems: Sequence[str] | None = None) -> None:
         out: folder of rows.
         problems: names of the problems; None means all.
     """
-    torch.set_num_threads(1)
     print("| problem | observations | expected s | CPU s | CPU / expected |")
     print("| --- | ---: | ---: | ---: | ---: |")
     ratios = []
@@ -102,3 +104,38 @@ PROBLEMS: Mapping[str, FitProblem] = {
     ),
     "temperature, 12 stations, 1,500 days": FitProblem(partial(_rows, name="temperature", count=1500, outputs=12), {}),
 }
+
+
+def forms(num_observations: tuple[int, ...] = (200, 800, 1600, 3200), repetitions: int = 2) -> None:
+    """Print a table of CPU seconds for evidence and gradient, Matérn 3/2, on one thread.
+
+    Args:
+        num_observations: numbers of observations, over all outputs.
+        repetitions: number of repetitions, of which the fastest is used.
+    """
+    print("| outputs, structure | observations | exact | expected | linear | expected |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    for outputs, structure in _CASES:
+        for count in num_observations:
+            cells = [
+                f"{value:.3f}"
+                for name in ("exact", "linear")
+                for value in _seconds(name, outputs, structure, count, repetitions)
+            ]
+            print(f"| {outputs}, {structure} | {count} | {' | '.join(cells)} |", flush=True)
+
+
+def _seconds(name: str, outputs: int, structure: str, count: int, repetitions: int) -> tuple[float, float]:
+    """Measured and expected."""
+    solver = SOLVERS[name]
+    times, numbers = torch.linspace(-2.0, 2.0, count // outputs, dtype=torch.float64), torch.arange(outputs).double()
+    rows = torch.cartesian_prod(times, numbers).reshape(-1, 2)
+    targets = (3.0 * rows[:, 0]).sin() + 0.1 * torch.randn(len(rows), dtype=torch.float64)
+    covariance = correlated_covariance(outputs, 1, kernel="matern32", structure=structure).double()
+    model = solver(rows, targets, outputs, covar_module=covariance).eval()
+    measured = []
+    for _ in range(repetitions):
+        start = time.process_time()
+        model.log_evidence().backward()
+        measured.append(time.process_time() - start)
+    return min(measured), solver.cost(Problem(covariance, len(rows), len(times))).seconds
