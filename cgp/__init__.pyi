@@ -24,7 +24,7 @@ from .attention import (
 from .networks.assess.assess import assess
 from .networks.assess.assessment import Assessment
 from .networks.convert import convert, describe
-from .networks.detect.detectors import Detector
+from .networks.detect.detector import Detector
 from .networks.methods.calibrate import calibrate
 from .networks.methods.calibration import Calibration
 from .networks.model.blocks import freeze

@@ -80,6 +80,7 @@ def _assessed(known: Any, seen: Any, others: dict[str, Any], seed: int) -> Any:
     from torch import nn
 
     from cgp.networks.assess.assess import assess
+    from cgp.networks.tasks import Classification
 
     classes = known.logits.shape[1]
 
@@ -99,15 +100,14 @@ def _assessed(known: Any, seen: Any, others: dict[str, Any], seed: int) -> Any:
         labelled(known),
         train=labelled(seen),
         ood={name: inputs(part) for name, part in others.items()},
-        posterior=None,
+        task=Classification(features=lambda _, saved: saved[:, classes:]),
         seed=seed,
-        features=lambda _, saved: saved[:, classes:],
     )
 
 
 def _advice(report: Any) -> list[str]:
     """What to do, in numbers."""
-    lines, temperature = [], report.recipe.choices[report.method][1]
+    lines, temperature = [], report.recipe.choices[report.method].parameter
     if report.method == "temperature":
         lines.append(f"Divide the logits by {temperature:.4g}, fitted to all labels.")
     elif report.method != "as trained":

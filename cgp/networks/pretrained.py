@@ -12,20 +12,19 @@ from torch import Tensor, nn
 
 from cgp.atomic_files import write_aside
 from cgp.networks.convert.host_files import check_adapters, is_converted, load_converted, save_converted
-from cgp.networks.detect.detectors import Detector, Posterior
-from cgp.networks.model.inputs import logits_of
+from cgp.networks.detect.detector import Detector
+from cgp.networks.methods.known import as_method
 from cgp.networks.model.layout import TokenLayout
-from cgp.networks.model.representation import Mahalanobis, pooled_features
 from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.model.temperature import logit_temperature, set_logit_temperature
+from cgp.networks.predict.method import State
 from cgp.networks.predict.prediction import Prediction
-from cgp.networks.predict.readout import GPReadout
 from cgp.networks.predict.settings import Settings, as_assessed, has_settings, settings_of, with_settings
 from cgp.weights import load_tensors, save_tensors
 
 __all__ = ["from_pretrained", "save_pretrained"]
 
-_FILE, _VERSION = "cgp_calibration.safetensors", 1
+_FILE, _VERSION = "cgp_calibration.safetensors", 2
 _KEPT = ("mean", "probabilities", "total", "aleatoric", "epistemic", "labels")  # of held-out inputs
 
 
@@ -100,73 +99,41 @@ def _first_places(tensors: dict[str, Tensor]) -> dict[str, str]:
     return {name: first.setdefault((tensor.data_ptr(), tensor.shape), name) for name, tensor in tensors.items()}
 
 
-def _settings_state(settings: Settings) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    config: dict[str, Any] = {"draws": settings.draws, "readout": None, "held_out": None, "detectors": []}
-    config |= {"task": settings.task, "has_variance_head": settings.has_variance_head}
-    tensors: dict[str, Tensor] = {}
-    if settings.readout is not None:
-        if settings.features is not pooled_features or settings.output is not logits_of:
-            raise ValueError(
-                "model: expected a read-out with the default features and output, which can be written, got other "
-                "functions (calibrate again after loading)"
-            )
-        config["readout"], of_readout = settings.readout.state()
-        tensors |= _prefixed("readout", of_readout)
+def _settings_state(settings: Settings) -> State:
+    config: dict[str, Any] = {"task": settings.task, "has_variance_head": settings.has_variance_head}
+    config |= {"method": None, "held_out": None, "detectors": []}
+    tensors: dict[str, Tensor] = {} if settings.scale is None else {"scale": settings.scale}
+    if settings.method is not None:
+        options, of_method = settings.method.state()
+        config["method"] = {"name": settings.method.name, "options": options}
+        tensors |= _prefixed("method", of_method)
     if settings.held_out is not None:
         kept = settings.held_out
         config["held_out"] = {"task": kept.task, "num_samples": kept.num_samples}
         fields = {name: getattr(kept, name) for name in _KEPT}
         tensors |= _prefixed("held_out", {name: value for name, value in fields.items() if value is not None})
-    if settings.scale is not None:
-        tensors["scale"] = settings.scale
     for number, detector in enumerate(settings.detectors.values()):
-        if detector.features is not pooled_features or detector.output is not logits_of:
-            raise ValueError(
-                "model: expected detectors with the default features and output, which can be written, got "
-                f"{detector.name!r} with other functions (fit and attach it again after loading)"
-            )
-        numbers, of_detector = _detector_state(detector)
-        config["detectors"].append({"name": detector.name, "posterior": detector.posterior._asdict(), **numbers})
+        options, of_detector = detector.state()
+        config["detectors"].append(options)
         tensors |= _prefixed(f"detectors.{number}", of_detector)
     return config, tensors
 
 
-def _detector_state(detector: Detector) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    arrays = {"known": detector.known, **{f"parts.{name}": values for name, values in detector.parts.items()}}
-    tensors = {name: torch.from_numpy(values) for name, values in arrays.items() if values is not None}
-    if isinstance(detector.fitted, Mahalanobis):
-        fitted = {"means": detector.fitted.means, "factor": detector.fitted.factor}
-        return {}, tensors | {n: torch.from_numpy(v) for n, v in fitted.items() if v is not None}
-    if detector.fitted is None:
-        return {}, tensors
-    numbers, of_readout = detector.fitted.state()
-    return {"readout": numbers}, tensors | of_readout
-
-
 def _settings_of_state(config: dict[str, Any], tensors: dict[str, Tensor]) -> Settings:
-    readout = config["readout"] and GPReadout.of_state(config["readout"], _below("readout", tensors))
-    detectors = [_detector(c, _below(f"detectors.{number}", tensors)) for number, c in enumerate(config["detectors"])]
+    method, each = None, config["method"]
+    if each is not None:
+        method = type(as_method(each["name"])).of_state(each["options"], _below("method", tensors))
+    parts = [(options, _below(f"detectors.{number}", tensors)) for number, options in enumerate(config["detectors"])]
+    detectors = {detector.name: detector for detector in (Detector.of_state(*part) for part in parts)}
     kept = config["held_out"] and _prediction(config["held_out"], _below("held_out", tensors))
-    named = {detector.name: detector for detector in detectors}
-    options = {name: config[name] for name in ("draws", "task", "has_variance_head")}
-    return Settings(**options, readout=readout, detectors=named, held_out=kept, scale=tensors.get("scale"))
+    options = {name: config[name] for name in ("task", "has_variance_head")}
+    return Settings(method, detectors, kept, tensors.get("scale"), **options)
 
 
 def _prediction(config: dict[str, Any], tensors: dict[str, Tensor]) -> Prediction:
     parts: dict[str, Any] = {name: tensors.get(name) for name in _KEPT if name != "mean"}
     absent: dict[str, Any] = {"draws": None, "token_variance": {}, "layout": TokenLayout(0, None)}
     return Prediction(mean=tensors["mean"], **config, **parts, **absent)
-
-
-def _detector(config: dict[str, Any], tensors: dict[str, Tensor]) -> Detector:
-    fitted: Mahalanobis | GPReadout | None = None
-    if "means" in tensors:
-        fitted = Mahalanobis(tensors["means"].numpy(), tensors["factor"].numpy())
-    elif "readout" in config:
-        fitted = GPReadout.of_state(config["readout"], tensors)
-    parts = {name: values.numpy() for name, values in _below("parts", tensors).items()}
-    posterior, known = Posterior(**config["posterior"]), tensors["known"].numpy()
-    return Detector(config["name"], posterior=posterior, fitted=fitted, known=known, parts=parts)
 
 
 def _prefixed(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -1,7 +1,6 @@
-"""One call that recommends an uncertainty of a classifier or a regression, and measures its benefit."""
+"""Reports on a network's uncertainties: methods, detectors and prediction sets, compared on held-out folds."""
 
 from .assess import assess
 from .assessment import Assessment
-from .regression_report import RegressionAssessment
 
-__all__ = ["Assessment", "RegressionAssessment", "assess"]
+__all__ = ["Assessment", "assess"]

@@ -1,137 +1,77 @@
-"""Comparison of the uncertainties of a classifier on held-out folds."""
+"""Comparison of the uncertainties of a network on held-out folds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cgp.networks.detect.detectors import Posterior
+from cgp.networks.detect.detector import Detector
+from cgp.networks.detect.scores import DrawnScore, Seen, Widest, numbers
 from cgp.networks.methods.amplitudes import AmplitudeSearch
-from cgp.networks.model.inputs import Batch, batches, logits_of, model_device, to_device
-from cgp.networks.model.representation import pooled_features
+from cgp.networks.methods.known import Posterior, as_method
+from cgp.networks.methods.values import Normals
+from cgp.networks.model.inputs import Batch, batches, model_device, to_device
+from cgp.networks.model.progress import Progress
 from cgp.networks.model.structural_copy import uncompiled
-from cgp.networks.predict.settings import as_assessed
-from cgp.networks.tasks.classification import CLASSIFICATIONS, DIMENSIONS, task_output
-from cgp.networks.tasks.labels import NO_LABEL, class_indices, labelled, labelled_batches
+from cgp.networks.predict.method import Method
+from cgp.networks.predict.settings import Settings, as_assessed, with_settings
+from cgp.networks.predict.training import Training
+from cgp.networks.tasks import Task, as_task
 
 from .assessment import Assessment
-from .classification import compare_methods
-from .comparing_variances import assess_regression
-from .detection import Representation
-from .recipe import drawing_model, layers_of
-from .regression_report import RegressionAssessment
+from .compared import Comparable, Compared, compared
+from .detection import compare_detectors
+from .recipe import Choice, Recipe, fingerprint
+from .sets import compare_sets
+from .tuning import Entry, Rows, Source, Tuned, entries_of, rows_of
 from .validation_data import ValidationData
 
-__all__ = ["assess"]
+__all__ = ["FOLDS", "assess"]
 
 Array = NDArray[Any]
 
-TASKS = (*CLASSIFICATIONS, "regression")
-POSTERIORS = ("last", "first", "all", None)
-
-
-@overload
-def assess(
-    model: nn.Module,
-    validation: Any,
-    *,
-    task: Literal["classification", "tokens", "multilabel", "dense"] = ...,
-    train: Any = ...,
-    corrupt: Mapping[str, Any] | None = ...,
-    ood: Mapping[str, Any] | None = ...,
-    posterior: str | None = ...,
-    folds: int = ...,
-    num_samples: int = ...,
-    sampling: str = ...,
-    batch_size: int | None = ...,
-    seed: int = ...,
-    features: Callable[[nn.Module, Any], Tensor] = ...,
-    output: Callable[[Any], Tensor] = ...,
-    verbose: bool | None = ...,
-) -> Assessment: ...
-
-
-@overload
-def assess(
-    model: nn.Module,
-    validation: Any,
-    *,
-    task: Literal["regression"],
-    train: Any = ...,
-    posterior: str | None = ...,
-    folds: int = ...,
-    num_samples: int = ...,
-    sampling: str = ...,
-    batch_size: int | None = ...,
-    seed: int = ...,
-    features: Callable[[nn.Module, Any], Tensor] = ...,
-    output: Callable[[Any], Tensor] = ...,
-    noise: Callable[[Any], Tensor] | None = ...,
-    verbose: bool | None = ...,
-) -> RegressionAssessment: ...
-
-
-@overload
-def assess(
-    model: nn.Module,
-    validation: Any,
-    *,
-    task: str,
-    train: Any = ...,
-    corrupt: Mapping[str, Any] | None = ...,
-    ood: Mapping[str, Any] | None = ...,
-    posterior: str | None = ...,
-    folds: int = ...,
-    num_samples: int = ...,
-    sampling: str = ...,
-    batch_size: int | None = ...,
-    seed: int = ...,
-    features: Callable[[nn.Module, Any], Tensor] = ...,
-    output: Callable[[Any], Tensor] = ...,
-    noise: Callable[[Any], Tensor] | None = ...,
-    verbose: bool | None = ...,
-) -> Assessment | RegressionAssessment: ...
+FOLDS = 5
+"""Folds of the validation data: what scores one of them was fitted to the others."""
 
 
 @torch.inference_mode(False)
 @torch.no_grad()
 def assess(
     model: nn.Module,
-    validation: Any,
+    data: Any,
     *,
-    task: str = "classification",
+    task: str | Task = "classification",
+    compare: Sequence[Comparable] | None = None,
     train: Any = None,
-    corrupt: Mapping[str, Any] | None = None,
     ood: Mapping[str, Any] | None = None,
-    posterior: str | None = "last",
-    folds: int = 5,
     num_samples: int = 8,
-    sampling: str = "marginal",
-    batch_size: int | None = None,
     seed: int = 0,
-    features: Callable[[nn.Module, Any], Tensor] = pooled_features,
-    output: Callable[[Any], Tensor] = logits_of,
-    noise: Callable[[Any], Tensor] | None = None,
-    verbose: bool | None = None,
-) -> Assessment | RegressionAssessment:
+    progress: Progress = None,
+) -> Assessment:
     r"""Score the uncertainty of a classifier, or of a regression, and the alternatives to it.
 
     The methods are compared on the same held-out labels: the model as trained; with a temperature; with the likeliest
     Gaussian-process posterior; with both; and with the widest posterior and a temperature, which :func:`cgp.calibrate`
-    would choose. Temperatures and amplitudes are chosen on all folds except the scored one, and differences
+    would choose. Temperatures and amplitudes are chosen on all of five folds except the scored one, and differences
     between methods are paired, example by example.
 
     With ``train``, a Gaussian-process read-out of the representation (:class:`cgp.GPReadout`) with a
     temperature is one of them; of a model with dropout, and without stochastic layers, its dropout left on.
 
-    With ``task="regression"`` the variances of a network's errors are compared
-    (:func:`cgp.networks.assess.comparing_variances.assess_regression`).
+    With ``task="regression"`` the variances of a network's errors are compared,
+
+    .. math:: y_i \sim N\big(\mu(x_i),\; e(x_i) + s^2 v(x_i)\big)
+
+    for each output, with a scale s² in place of the temperature: "as trained", the variance v that the network returns,
+    with s² = 1; "scale", that variance or a constant one, scaled; the others add the variance e of the draws or of the
+    process, and predict their mean.
 
     On out-of-distribution inputs, detection scores are compared: one minus the largest probability, the entropy,
     the energy :math:`-\log\sum_c e^{f_c}`, the widest posterior's entropy and its epistemic part, and with ``train``
@@ -141,117 +81,178 @@ def assess(
     Args:
         model: any classifier with logits ``(N, C)`` (or those of the task), or a regression network with outputs
             ``(N, C)``, converted or not. It is not changed.
-        validation: labelled data that the model was not trained on: a loader or data set (see
+        data: labelled data that the model was not trained on: a loader or data set (see
             :func:`cgp.networks.model.inputs.batches`), or a list of batches ``(inputs, labels)``. A loader or data set
             of more than 256 MiB is not kept but read in every pass, in the same order.
         task: "classification" of inputs; "tokens", one label for each, ``(N, n)``, where −100 is ignored;
             "multilabel", labels ``(N, C)`` in {0, 1}; or "dense", logits ``(N, C, H, W)`` and labels ``(N, H, W)``.
             Except for the first, folds and errors are of whole inputs, as their labels are dependent, and only the
-            methods are compared: ``train``, ``corrupt`` and ``ood`` are None. "regression": values ``(N, C)``, without
-            ``corrupt`` and ``ood``.
-        train: its labelled training data, likewise; None omits the scores of the representation.
-        corrupt: corrupted inputs of the known kind, by name: functions of a batch's inputs, which are applied to the
-            validation data, or inputs. They are scored as ``ood`` is.
-        ood: out-of-distribution inputs, by other names. A list of dicts is read as a list of examples: pass batches
-            that are dicts as an iterator.
-        posterior: layers of the model that get a posterior: "last", "first", "all", or None. A converted model, or one
-            with other stochastic layers, keeps those; one without attention has none.
-        folds: number K of folds, at least 2.
+            methods are compared: ``train`` and ``ood`` are None. "regression": values ``(N, C)``, without ``ood``. An
+            object such as ``Regression(noise=lambda out: out[1])`` says how outputs, variances and representation are
+            taken.
+        compare: names or objects of what is compared with the model as trained and with its temperature or scale:
+            methods ("posterior", "readout", "dropout", or with options such as ``Posterior(layers="all")``), detectors
+            ("energy", "Mahalanobis + energy"), scores of prediction sets ("aps", "raps", "lac"), or your own. None is
+            all methods and detectors that the model and the data allow.
+        train: its labelled training data, likewise; None omits the read-out and the scores of the representation.
+        ood: out-of-distribution inputs, or corrupted ones, by name: inputs, or functions of a batch's inputs, which are
+            applied to the validation data. A list of dicts is read as a list of examples: pass batches that are dicts
+            as an iterator.
         num_samples: number S of draws.
-        sampling: "marginal" or "joint".
-        batch_size: examples per batch; None is all at once for tensors, 32 for data sets.
         seed: seed of the folds and the draws.
-        features: representation ``(N, d)`` of inputs; by default the inputs of the linear layer whose output the
-            model returns, or else of the last one that it calls.
-        output: function that takes the logits from the model's output.
-        noise: for a regression, function that takes the variance ``(N, C)`` from the model's output, such as
-            ``lambda out: out[1]``.
-        verbose: whether progress is shown; None shows it on a terminal, in passes of more than ten seconds.
+        progress: whether progress is shown (None: on a terminal, in passes of more than ten seconds), or what is called
+            with the number of batches done and of all.
 
     Returns:
-        The comparison, with a recommendation in a sentence: a :class:`cgp.Assessment`, or for a regression a
-        :class:`cgp.networks.assess.RegressionAssessment`.
+        The comparison, with a recommendation in a sentence.
 
     Raises:
         ValueError: if there are no labels, or an argument is out of range.
 
-    Note:
-        Liu et al., Energy-based Out-of-distribution Detection (NeurIPS 2020); Lee et al., as in
-        :class:`cgp.networks.model.representation.Mahalanobis`.
-
     Example:
         >>> x = torch.linspace(-2, 2, 60)[:, None]
-        >>> report = assess(nn.Linear(1, 2), [(x, (x[:, 0] > 0).long())], posterior=None)
+        >>> report = assess(nn.Linear(1, 2), [(x, (x[:, 0] > 0).long())])
         >>> list(report.scores)
         ['as trained', 'temperature']
     """
-    _check(folds, posterior, corrupt, ood)
-    _check_task(task, {"train": train, "corrupt": corrupt, "ood": ood, "noise": noise})
-    if task == "regression":
-        options: dict[str, Any] = {"num_samples": num_samples, "sampling": sampling, "batch_size": batch_size}
-        options |= {"train": train, "posterior": posterior, "folds": folds, "seed": seed, "verbose": verbose}
-        return assess_regression(model, validation, features=features, output=output, noise=noise, **options)
+    asked = as_task(task, labelled=True)
+    _check(asked, train, ood)
     model = as_assessed(uncompiled(model)).eval()
-    device, drawing = model_device(model), drawing_model(model, posterior)
-    search = AmplitudeSearch(drawing or model, num_samples, sampling, seed, task_output(task, output))
-    each = task == "classification"
-    read = partial(labelled, device=device, name="validation", batch_size=batch_size, every=each, task=task)
-    held = ValidationData(validation, read, verbose)
-    seen = None if train is None else labelled_batches(train, device, name="train", batch_size=batch_size, every=True)
-    input_of, num_classes = _check_labels(search, held, seen, folds, task)
-    representation = Representation(model, features, seen, num_classes)
-    others = _other_inputs(held, {**(corrupt or {}), **(ood or {})}, batch_size, model)
-    drawn = Posterior(layers_of(posterior), 0.0, 1.0, num_samples, sampling, seed)
-    data = held, input_of, folds
-    fitted = drawn, (features, output)
-    return compare_methods(model, search, data, representation, others, fitted, draws=drawing is not None, task=task)
+    training = None if train is None else Training(model, asked, train)
+    what = compared(compare, model, asked, training)
+    held = ValidationData(data, partial(asked.read, model=model, every=asked.is_per_input), progress)
+    posterior = what.posterior or Posterior()
+    drawing = model if what.posterior is None else posterior.drawing(model)
+    search = AmplitudeSearch(drawing, num_samples, posterior.sampling, seed, asked)
+    input_of, shape = _check_labels(search, held)
+    if training is not None:
+        asked.check_training(training.labels, shape)
+    return _Comparison(model, search, held, what, input_of).report(_other_inputs(held, ood or {}, model))
 
 
-def _check(folds: int, posterior: str | None, corrupt: Mapping[str, Any] | None, ood: Mapping[str, Any] | None) -> None:
-    if folds < 2:
-        raise ValueError(f"folds: expected at least 2, got {folds}")
-    if posterior not in POSTERIORS:
-        raise ValueError(f"posterior: expected one of {POSTERIORS}, got {posterior!r}")
-    if twice := sorted(set(corrupt or ()) & set(ood or ())):
-        raise ValueError(f"ood: expected names that corrupt does not have, got {', '.join(twice)} in both")
+class _Comparison:
+    """A comparison on validation data.
+
+    Args:
+        model: the network.
+        search: its draws, or those of its converted copy.
+        held: validation data.
+        what: what is compared.
+        input_of: the input of each label, ``(N,)``.
+    """
+
+    def __init__(
+        self, model: nn.Module, search: AmplitudeSearch, held: ValidationData, what: Compared, input_of: Tensor
+    ) -> None:
+        self.model, self.search, self.task, self.what, self.input_of = model, search, search.task, what, input_of
+        generator = torch.Generator().manual_seed(search.seed)
+        fold_of = (torch.randperm(int(input_of.max()) + 1, generator=generator) % FOLDS)[input_of]
+        sources = {method.name: self._source(method) for method in what.methods if not isinstance(method, Posterior)}
+        self.plain = as_method(self.task.parameter)
+        self.tuned = Tuned(
+            search, held, fold_of, draws=what.posterior is not None, sources=sources, scores=self._scores_of_batch
+        )
+        self.entries = entries_of(self.task, self.plain, what.methods)
+        self.widest, detectors = Widest(), what.detectors
+        if self.tuned.draws and what.posterior is not None:
+            factor, temperature = self.tuned.choice(Entry(self.plain, None, "widest"))
+            how = search.num_samples, search.mode, search.seed
+            self.widest = Widest(what.posterior.layers, float(factor), temperature, *how)
+        else:  # there is none, or all its draws overflow
+            self.entries = {name: entry for name, entry in self.entries.items() if entry.key is not None}
+            detectors = [detector for detector in detectors if not detector.draws]
+            self.widest = Widest(factor=0.0)
+        self.detectors: list[Detector] = [detector.drawn_by(self.widest) for detector in detectors]
+
+    def report(self, others: Iterable[tuple[str, Iterable[Batch]]]) -> Assessment:
+        """The comparison, also on other inputs by name."""
+        outcomes, known = self.tuned.scored(self.entries, self.widest.factor, self._scores_of_draws)
+        detectors = [detector.knowing(known) for detector in self.detectors]
+        outside = {name: self._scores_of_others(data, name) for name, data in others}
+        chosen = {name: (entry.method, *self.tuned.choice(entry)) for name, entry in self.entries.items()}
+        choices = {n: Choice(m, key if isinstance(key, float) else 0.0, fit) for n, (m, key, fit) in chosen.items()}
+        recipe = Recipe(fingerprint(self.model), self.task, choices, {each.name: each for each in detectors})
+        groups: Any = self.input_of.numpy()
+        first, alone = next(iter(outcomes.values())), outcomes[self.task.parameter]
+        beyond = [name for name, entry in self.entries.items() if entry.is_advised and entry.method is not self.plain]
+        return Assessment(
+            scores={name: outcome.summary() for name, outcome in outcomes.items()},
+            differences={name: outcome.differences(first, groups) for name, outcome in outcomes.items()},
+            beyond={name: outcomes[name].differences(alone, groups)["nll"] for name in beyond},
+            detection=compare_detectors(detectors, known, outside) if outside else {},
+            sets=compare_sets(self.tuned, self.entries[self.task.parameter], self.what.sets),
+            num_labels=len(groups),
+            num_inputs=int(groups.max()) + 1,
+            outcomes=outcomes,
+            recipe=recipe,
+        )
+
+    def _source(self, method: Method) -> Source:
+        """What a method predicts of the labels of a batch."""
+        prepared = with_settings(self.model, Settings(method))
+        search = replace(self.search, model=prepared)
+
+        def rows(number: int, batch: Batch) -> Rows:
+            assert batch.labels is not None
+            if (read := method.read(prepared, batch.inputs)) is not None:
+                parts = read.mean, read.variance, read.noise.expand_as(read.mean)
+                return Normals(*(part.double().to(batch.labels.device) for part in parts))
+            return rows_of(self.task).of_draws(
+                next(search.draws([batch], (float(method.draws),), first=number))[2], batch.labels
+            )
+
+        return rows
+
+    def _scores_of_batch(self, number: int, batch: Batch, logits: Tensor) -> dict[str, Array]:
+        """Scores of inputs that need no draws."""
+        seen = Seen(self.model, self.task, batch.inputs, number=number).with_logits(logits)
+        scores = {score.name: score for detector in self.what.detectors for score in detector.terms}
+        return {n: numbers(score.of(seen)) for n, score in scores.items() if not isinstance(score, DrawnScore)}
+
+    def _scores_of_draws(self, rows: Rows) -> dict[str, Array]:
+        """Scores of inputs by the widest posterior's draws."""
+        scores = {s.name: s for each in self.detectors for s in each.terms if isinstance(s, DrawnScore)}
+        draws = (rows.draws / self.widest.temperature).softmax(-1) if scores else None
+        return {name: numbers(score.of_draws(draws)) for name, score in scores.items() if draws is not None}
+
+    def _scores_of_others(self, data: Iterable[Batch], name: str) -> dict[str, Array]:
+        """All scores of other inputs, batch by batch."""
+        parts: list[dict[str, Array]] = []
+        for number, batch in enumerate(data):
+            first = sum(len(next(iter(part.values()))) for part in parts)
+            options: dict[str, Any] = {"number": number, "first": first, "name": name, "drawing": self.search.model}
+            seen, part = Seen(self.model, self.task, batch.inputs, **options), dict[str, Array]()
+            for detector in self.detectors:
+                part |= detector.of(seen)
+            parts.append(part)
+        return {score: np.concatenate([part[score] for part in parts]) for score in parts[0]}
 
 
-def _check_task(task: str, given: Mapping[str, Any]) -> None:
-    if task not in TASKS:
-        raise ValueError(f"task: expected one of {TASKS}, got {task!r}")
-    allowed = {"classification": ("train", "corrupt", "ood"), "regression": ("train", "noise")}.get(task, ())
-    for name, value in given.items():
-        if value is not None and name not in allowed:
-            raise ValueError(f"{name}: expected None with task={task!r}, got {type(value).__name__}")
+def _check(task: Task, train: Any, ood: Any) -> None:
+    allowed = {"train": task.is_per_input, "ood": task.is_per_input and task.has_classes}
+    for name, value in (("train", train), ("ood", ood)):
+        if value is not None and not allowed[name]:
+            raise ValueError(f"{name}: expected None with task={task.name!r}, got {type(value).__name__}")
 
 
-def _check_labels(
-    search: AmplitudeSearch, held: ValidationData, seen: list[Batch] | None, folds: int, task: str
-) -> tuple[NDArray[np.int64], int]:
-    """The input that each label belongs to, checked against the model's logits, and the number of classes."""
-    if not held.labels:
-        raise ValueError("validation: expected at least one batch, got none")
-    shape = search.check(held, "validation")
-    dims, wanted = DIMENSIONS[task]
-    if len(shape) != dims:
+def _check_labels(search: AmplitudeSearch, held: ValidationData) -> tuple[Tensor, tuple[int, ...]]:
+    """The input that each label belongs to, checked against what the model returns, and the shape of that."""
+    task, shape = search.task, search.check(held)
+    if len(shape) != task.dims:
         advice = " (task='tokens' takes a label for every token)" if len(shape) == 3 else ""
-        raise ValueError(f"model: expected logits {wanted}, got shape {shape}{advice}")
-    for batch in seen or ():
-        assert batch.labels is not None
-        class_indices(batch.labels, (*batch.labels.shape[:1], shape[-1]), name="train", every=True)
+        raise ValueError(f"model: expected logits {task.wanted}, got shape {shape}{advice}")
     input_of, first = [], 0
     for labels in held.labels:
-        input_of.append(first + (labels != NO_LABEL).nonzero()[:, 0].cpu())
+        input_of.append(first + task.present(labels).nonzero()[:, 0].cpu())
         first += len(labels)
     inputs, input_of_label = torch.cat(input_of).unique(return_inverse=True)
-    if len(inputs) < folds:
-        what = "labels" if task == "classification" else "inputs with labels"
-        raise ValueError(f"validation: expected at least {folds} {what}, one a fold, got {len(inputs)}")
-    return input_of_label.numpy(), shape[-1]
+    if len(inputs) < FOLDS:
+        raise ValueError(f"data: expected at least {FOLDS} {task.examples}, one a fold, got {len(inputs)}")
+    return input_of_label, shape
 
 
 def _other_inputs(
-    known: Iterable[Batch], sets: Mapping[str, Any], batch_size: int | None, model: nn.Module
+    known: Iterable[Batch], sets: Mapping[str, Any], model: nn.Module
 ) -> Iterator[tuple[str, Iterator[Batch]]]:
     """Each set of other inputs by its name: corrupted validation data, or given data."""
     for name, data in sets.items():
@@ -259,13 +260,12 @@ def _other_inputs(
             yield name, (Batch(data(batch.inputs), None) for batch in known)
             continue
         are_batches = isinstance(data, list) and not (data and isinstance(data[0], Mapping))
-        yield name, _moved(name, iter(data) if are_batches else data, batch_size, model)
+        yield name, _moved(name, iter(data) if are_batches else data, model)
 
 
-def _moved(name: str, data: Any, batch_size: int | None, model: nn.Module) -> Iterator[Batch]:
-    is_empty = True
-    for batch in batches(data, batch_size):
-        is_empty = False
+def _moved(name: str, data: Any, model: nn.Module) -> Iterator[Batch]:
+    batch = None
+    for batch in batches(data):
         yield Batch(*to_device(tuple(batch), model_device(model)))
-    if is_empty:
+    if batch is None:
         raise ValueError(f"{name}: expected at least one batch, got none")

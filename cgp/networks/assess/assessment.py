@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,63 +13,58 @@ from torch import nn
 
 from cgp.comparisons import Difference, aligned, critical_value
 from cgp.extras import needs_extra
+from cgp.networks.predict.prediction import data_frame
+from cgp.networks.tasks.metrics import LabelledScores, ValueErrors
 
-from .claims import (
-    FEWEST_INPUTS,
-    FEWEST_LABELS,
-    FEWEST_WRONG,
-    LEAST_NATS,
-    Detection,
-    best_detector,
-)
-from .recipe import DROPOUT, READ_OUT, Recipe
-from .report import Report, in_nats, nothing_added
+from .claims import FEWEST_LABELS, FEWEST_WRONG, LEAST_NATS, Detection, best_detector
+from .recipe import Recipe
+from .sentences import about_detection, about_methods
+from .sets import COVERAGE, Sets
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["ADVISED", "Assessment", "Detection"]
+__all__ = ["Assessment", "Detection"]
 
 _COLUMNS = ("nll", "brier", "ece", "ece_chance", "aurc", "risk80", "risk90", "accuracy")
-
-
-ADVISED = {
-    "posterior + temperature": "the posterior of the best likelihood with its temperature (calibrate with "
-    "method='posterior', criterion='likelihood')",
-    READ_OUT: "a GP read-out of the representation with a temperature (calibrate with method='readout')",
-    DROPOUT: "the model's own dropout, left on, with a temperature (calibrate with method='dropout')",
-}
+_OF_VALUES = ("nll", "crps", "rmse", "coverage90", "width90")
+_PER_MILLE = ("aurc",)
 
 
 @dataclass(frozen=True)
-class Assessment(Report):
-    """The scores of a classifier's uncertainties, side by side.
+class Assessment:
+    """The scores of a network's uncertainties, side by side.
 
     Attributes:
-        scores: for each method, by its name, :func:`cgp.networks.tasks.metrics.classification_scores` on
-            held-out folds of the validation data.
-        differences: for each method and each of "nll", "brier" and "accuracy", the paired difference to the model as
-            trained.
-        beyond_temperature: paired difference in NLL to the temperature alone, of the posterior, the GP read-out and
-            the dropout with a temperature, if they exist.
-        detection: results for each set of other inputs, by its name, and each score.
-        num_labels: labels of the validation data.
+        scores: for each method, by its name, on held-out folds: of classes
+            :func:`cgp.networks.tasks.metrics.classification_scores`, of values
+            :meth:`cgp.networks.tasks.metrics.ValueErrors.summary`, in their units.
+        differences: for each method and each of "nll", "brier" and "accuracy", of values "nll" and "crps", the paired
+            difference to the first one.
+        beyond: paired difference in NLL to the temperature or scale alone, of every method that does more.
+        detection: results for each set of other inputs, by its name, and each detector.
+        sets: results of prediction sets, by the name of their score, if any was compared.
+        num_labels: labels of the validation data, or rows of values.
         num_inputs: inputs that they belong to.
-        confidences: for each method, the largest probability of each label, ``(N,)``.
-        correct: for each method, whether its prediction is right, ``(N,)``.
+        outcomes: for each method, the scores of every label.
         recipe: fitted components, for :meth:`apply`.
     """
 
     scores: dict[str, dict[str, float]]
     differences: dict[str, dict[str, Difference]]
-    beyond_temperature: dict[str, Difference]
+    beyond: dict[str, Difference]
     detection: dict[str, dict[str, Detection]]
+    sets: dict[str, Sets]
     num_labels: int
     num_inputs: int
-    confidences: dict[str, NDArray[Any]] = field(repr=False)
-    correct: dict[str, NDArray[Any]] = field(repr=False)
+    outcomes: dict[str, LabelledScores | ValueErrors] = field(repr=False)
     recipe: Recipe = field(repr=False)
+
+    def __str__(self) -> str:
+        """The tables, the sentence, and the calls that apply the recommendation."""
+        return f"{self.table()}\n\n{self.sentence}\n\n{self.calls}"
 
     def apply(self, model: nn.Module, method: str | None = None, detectors: Sequence[str] | None = None) -> nn.Module:
         """A model that predicts by the recommended method, and scores inputs by the recommended detectors.
@@ -88,7 +84,7 @@ class Assessment(Report):
         method = self.method if method is None else method
         if method not in self.recipe.choices:
             raise ValueError(f"method: expected one of {tuple(self.recipe.choices)}, got {method!r}")
-        names = self._advised if detectors is None else tuple(detectors)
+        names = self._named if detectors is None else tuple(detectors)
         if missing := [name for name in names if name not in self.recipe.detectors]:
             raise ValueError(f"detectors: expected some of {tuple(self.recipe.detectors)}, got {missing[0]!r}")
         return self.recipe.apply(model, method, names)
@@ -96,30 +92,28 @@ class Assessment(Report):
     @property
     def calls(self) -> str:
         """The calls that apply the recommendation, as code."""
-        lines = ["model = report.apply(model)", f"prediction = cgp.predict(model, inputs{self.recipe.options})"]
-        lines += [f'prediction.ood["{name}"]' for name in self._advised]
+        options = self.recipe.options(self.method)
+        lines = ["model = report.apply(model)", f"prediction = cgp.predict(model, inputs{options})"]
+        lines += [f'prediction.ood["{name}"]' for name in self._named]
         return "\n".join(lines)
-
-    @property
-    def _advised(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for name in self.detectors.values() if name is not None))
 
     @property
     def method(self) -> str:
         """The name of the recommended method.
 
-        Of the posterior, the GP read-out and the dropout with a temperature, the best that lowers the NLL of a
-        temperature; else the temperature if it lowers the NLL of the model as trained; else "as trained". A difference
-        counts if it is above .002 nats and above its standard error times the critical value for the best of as many
-        comparisons (:func:`cgp.comparisons.critical_value`), among at least 20 labels with 5 wrong answers.
+        Of the methods that do more than a temperature or scale, the best that lowers the NLL of that alone; else that
+        alone, if it lowers the NLL of the network as trained, or that has no distribution; else "as trained". A
+        difference counts if it is above .002 nats and above its standard error times the critical value for the best of
+        as many comparisons (:func:`cgp.comparisons.critical_value`), among at least 20 labels, of classes with 5 wrong
+        answers.
         """
-        z, gains = critical_value(1 + len(self.beyond_temperature)), self.beyond_temperature
-        if not self._has_enough_labels:
-            return "as trained"
+        first, alone, gains = next(iter(self.scores)), self.recipe.task.parameter, self.beyond
+        if not self.has_enough_labels:
+            return first
+        z = critical_value(len(gains) + (first != alone))
         if better := [method for method, change in gains.items() if (-change).exceeds(LEAST_NATS, z)]:
             return min(better, key=lambda method: gains[method].mean)
-        helps = (-self.differences["temperature"]["nll"]).exceeds(LEAST_NATS, z)
-        return "temperature" if helps else "as trained"
+        return alone if first == alone or (-self.differences[alone]["nll"]).exceeds(LEAST_NATS, z) else first
 
     @property
     def detectors(self) -> dict[str, str | None]:
@@ -135,37 +129,75 @@ class Assessment(Report):
     @property
     def sentence(self) -> str:
         """The recommendation, with its benefit: ``method`` and ``detectors`` in a sentence."""
-        verdicts: dict[tuple[str, str], list[str]] = {}
-        for name in self.detection:
-            verdicts.setdefault(self._verdict(name), []).append(name)
-        parts = [self._sentence_about(kind, score, names) for (kind, score), names in verdicts.items()]
-        return " ".join([self._advice(), *parts])
+        return " ".join([about_methods(self), *about_detection(self.detection, self.detectors)])
 
     def table(self) -> str:
         """The scores as text: a row per method; AUROC and FPR95 with a row per score and a column per set."""
-        lines = aligned(self._rows(_COLUMNS, "as trained"))
+        lines = aligned(self._method_rows())
         for measure in ("auroc", "fpr95") if self.detection else ():
             lines += ["", *aligned([[measure.upper(), *self.detection], *self._detection_rows(measure)])]
+        if self.sets:
+            head = [f"sets at {100 * COVERAGE:.0f} %", "coverage", "classes", "of one class"]
+            rows = [[name, *(f"{value:.3f}" for value in found)] for name, found in self.sets.items()]
+            lines += ["", *aligned([head, *rows])]
         return "\n".join(lines)
 
-    def _detection_rows(self, measure: str) -> list[list[str]]:
-        """Cells of one measure of detection; a score that a set has not is left empty."""
-        scores = dict.fromkeys(score for detectors in self.detection.values() for score in detectors)
-        sets = self.detection.values()
-        return [[score, *(f"{getattr(d[score], measure):.3f}" if score in d else "" for d in sets)] for score in scores]
+    def to_frame(self) -> pd.DataFrame:
+        """The scores, one row per method, with "nll_change" and its "nll_change_error"; needs pandas."""
+        names = list(next(iter(self.scores.values())))
+        columns: dict[str, Any] = {name: [scores[name] for scores in self.scores.values()] for name in names}
+        columns["nll_change"] = [self.differences[method]["nll"].mean for method in self.scores]
+        columns["nll_change_error"] = [self.differences[method]["nll"].error for method in self.scores]
+        return data_frame(columns, list(self.scores))
+
+    def to_html(self) -> str:
+        """The sentence and the tables as a fragment of HTML."""
+        return f"<section><p>{escape(self.sentence)}</p><pre>{escape(self.table())}</pre></section>"
+
+    @property
+    def confidences(self) -> dict[str, NDArray[Any]]:
+        """For each method, the largest probability of each label, ``(N,)``; none of values."""
+        return {name: each.confidence for name, each in self.outcomes.items() if isinstance(each, LabelledScores)}
+
+    @property
+    def correct(self) -> dict[str, NDArray[Any]]:
+        """For each method, whether its prediction is right, ``(N,)``; none of values."""
+        return {name: each.correct for name, each in self.outcomes.items() if isinstance(each, LabelledScores)}
+
+    @property
+    def cumulative(self) -> dict[str, NDArray[Any]]:
+        """For each method, the predictive distribution function at each value, ``(N C,)``; none of classes."""
+        return {name: each.cumulative for name, each in self.outcomes.items() if isinstance(each, ValueErrors)}
+
+    @property
+    def num_wrong(self) -> int:
+        """Wrong answers of the network as trained."""
+        return int((~next(iter(self.correct.values()))).sum())
+
+    @property
+    def has_enough_labels(self) -> bool:
+        """Whether there are enough for any claim of a method."""
+        enough = min(self.num_labels, self.num_inputs) >= FEWEST_LABELS
+        return enough and (not self.correct or self.num_wrong >= FEWEST_WRONG)
 
     def plot(self) -> Figure:
         """Draw reliability and risk by coverage, as trained, with a temperature and by ``method``, and the detectors.
 
         Returns:
             A figure with a panel of reliability per method, one of risk by coverage and, where there are other inputs,
-            one of the AUROC with twice DeLong's error of the first score and of those that ``detectors`` names.
+            one of the AUROC with twice DeLong's error of the first score and of those that ``detectors`` names. Of
+            values, a panel with the share inside central intervals against the nominal share, by method.
         """
         with needs_extra("plot", "Assessment.plot"):
             import matplotlib.pyplot as plt
 
         from cgp import plotting
 
+        if self.cumulative:
+            with plotting.style():
+                figure, ax = plt.subplots(figsize=(4.2, 3.2), layout="constrained")
+                plotting.interval_coverage(self.cumulative, ax=ax)
+            return figure
         methods = list(dict.fromkeys(("as trained", "temperature", self.method)))
         pairs = {method: (self.confidences[method], self.correct[method]) for method in methods}
         with plotting.style():
@@ -195,58 +227,25 @@ class Assessment(Report):
         ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0))
 
     @property
-    def _has_enough_labels(self) -> bool:
-        return min(self.num_labels, self.num_inputs) >= FEWEST_LABELS and self._num_wrong >= FEWEST_WRONG
+    def _named(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for name in self.detectors.values() if name is not None))
 
-    @property
-    def _num_wrong(self) -> int:
-        return int((~self.correct["as trained"]).sum())
+    def _method_rows(self) -> list[list[str]]:
+        """Cells of the table of methods, whose last column is the change of the NLL against the first method."""
+        columns, first = _COLUMNS if self.correct else _OF_VALUES, next(iter(self.scores))
+        names = [f"{column} ‰" if column in _PER_MILLE else column for column in columns]
+        rows = [["method", *names, f"NLL against {first}"]]
+        for method, scores in self.scores.items():
+            change = "" if method == first else str(self.differences[method]["nll"])
+            rows.append([method, *(_cell(column, scores[column]) for column in columns), change])
+        return rows
 
-    def _verdict(self, name: str) -> tuple[str, str]:
-        """The verdict on detecting a set, and the score it refers to."""
-        detectors, score = self.detection[name], self.detectors[name]
-        if next(iter(detectors.values())).num_inputs < FEWEST_INPUTS:
-            return "few", ""
-        if score is not None:
-            return "use", score
-        best = max(detectors, key=lambda score: detectors[score].auroc)
-        return "level" if detectors[best].is_right(critical_value(len(detectors))) else "none", best
+    def _detection_rows(self, measure: str) -> list[list[str]]:
+        """Cells of one measure of detection; a score that a set has not is left empty."""
+        scores = dict.fromkeys(score for detectors in self.detection.values() for score in detectors)
+        sets = self.detection.values()
+        return [[score, *(f"{getattr(d[score], measure):.3f}" if score in d else "" for d in sets)] for score in scores]
 
-    def _sentence_about(self, kind: str, score: str, names: list[str]) -> str:
-        """The sentence about sets of other inputs with one verdict."""
-        which, plain = ", ".join(names), next(iter(self.detection[names[0]]))
-        if kind == "few":
-            return f"Too few of {which} to compare scores: at least {FEWEST_INPUTS} on either side are needed."
-        aurocs, against = self._aurocs(score, names), self._aurocs(plain, names)
-        written = score.replace("Mahalanobis", "Mahalanobis distance")
-        if kind == "none":
-            return f"No score tells {which} from in-distribution inputs: the best, the {written}, has AUROC {aurocs}."
-        if score == plain:
-            return f"Nothing tells {which} from in-distribution inputs better than {plain}: AUROC {against}."
-        gains = ", ".join(str(self.detection[name][score].gain) for name in names)
-        numbers = f"AUROC {aurocs}, against {against} for {plain} ({gains})."
-        if kind == "use":
-            return f"To tell {which} from in-distribution inputs, use the {written}: {numbers}"
-        return f"At telling {which} from in-distribution inputs, the {written} is level with {plain}: {numbers}"
 
-    def _aurocs(self, score: str, names: list[str]) -> str:
-        return ", ".join(f"{self.detection[name][score].auroc:.3f}" for name in names)
-
-    def _advice(self) -> str:
-        method, scaled = self.method, self.differences["temperature"]["nll"]
-        if not self._has_enough_labels:
-            which = "" if self.num_inputs >= self.num_labels else f" of {self.num_inputs} inputs"
-            return (
-                f"{self.num_labels} labels{which} with {self._num_wrong} wrong answers say nothing of temperatures and "
-                f"posteriors: at least {FEWEST_LABELS} with {FEWEST_WRONG} are needed."
-            )
-        if method in ADVISED:
-            change = self.beyond_temperature[method]
-            return f"Use {ADVISED[method]}: its NLL differs from a temperature's by {change} nats."
-        tried = {name.removesuffix(" + temperature"): change for name, change in self.beyond_temperature.items()}
-        if method == "temperature":
-            use = f"Use a temperature, to which {nothing_added(tried)}" if tried else "Use a temperature"
-            return f"{use}; it changes the NLL by {in_nats(scaled)}."
-        use = "Use the model as it is"
-        use += f": beyond a temperature, {nothing_added(tried)}, and" if tried else ":"
-        return f"{use} a temperature changes its NLL by {in_nats(scaled)}."
+def _cell(column: str, value: float) -> str:
+    return f"{1000 * value:.1f}" if column in _PER_MILLE else f"{value:.4f}"

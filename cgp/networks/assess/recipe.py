@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from cgp.networks.convert.convert import convert
-from cgp.networks.convert.sites import attention_sites
-from cgp.networks.detect.detectors import Detector
-from cgp.networks.methods.amplitudes import with_amplitudes
-from cgp.networks.model.blocks import stochastic_layers
-from cgp.networks.model.inputs import logits_of
-from cgp.networks.model.representation import Features
+from cgp.networks.detect.detector import Detector
+from cgp.networks.detect.scores import DrawnScore
+from cgp.networks.methods.known import Posterior
 from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.model.temperature import set_logit_temperature
-from cgp.networks.predict.readout import GPReadout
+from cgp.networks.predict.method import Method
 from cgp.networks.predict.settings import Settings, as_assessed, with_settings
+from cgp.networks.tasks import Task
 
-__all__ = [
-    "DROPOUT",
-    "READ_OUT",
-    "Recipe",
-    "check_same",
-    "drawing_model",
-    "fingerprint",
-    "layers_of",
-    "with_posterior",
-]
+__all__ = ["Choice", "Recipe", "fingerprint"]
 
-READ_OUT = "GP read-out + temperature"
-DROPOUT = "dropout + temperature"
+
+class Choice(NamedTuple):
+    """A method with what was fitted to all labels.
+
+    Attributes:
+        method: the method, fitted to the training data where it needs some.
+        factor: factor of the amplitudes of a posterior; 0 without one.
+        parameter: the temperature, or the scale ``(C,)``.
+    """
+
+    method: Method
+    factor: float
+    parameter: Any
 
 
 @dataclass(frozen=True)
@@ -42,83 +41,48 @@ class Recipe:
 
     Attributes:
         model: fingerprint of the assessed model.
-        layers: layers to convert if the model has no stochastic layer.
-        choices: for each method, by its name, the factor of the amplitudes (0: no draws) and the temperature.
-        readout: read-out fitted to the training data, or None.
+        task: the task.
+        choices: for each method, by its name.
         detectors: detectors by name.
-        features: what computes the representation that the read-out reads.
-        output: what takes the logits from what the model returns.
-        task: what a label belongs to.
     """
 
     model: str
-    layers: Any
-    choices: dict[str, tuple[float, float]]
-    readout: GPReadout | None
-    detectors: dict[str, Detector]
-    features: Features
-    output: Callable[[Any], Tensor]
-    task: str
+    task: Task = field(repr=False)
+    choices: dict[str, Choice] = field(repr=False)
+    detectors: dict[str, Detector] = field(repr=False)
 
     @torch.no_grad()
-    def apply(self, model: nn.Module, method: str, detectors: Sequence[str]) -> nn.Module:
+    def apply(self, model: nn.Module, name: str, detectors: Sequence[str] = ()) -> nn.Module:
         """A copy of a model that predicts by a method and scores inputs by detectors."""
-        check_same(model, self.model)
-        factor, temperature = self.choices[method]
-        changed = with_posterior(as_assessed(model), self.layers, factor) if factor else as_assessed(model)
-        fitted = {name: self._relative(self.detectors[name], factor) for name in detectors}
-        readout = self.readout if method == READ_OUT else None
-        draws = "dropout" if method == DROPOUT else "layers" if factor else "none"
-        changed = with_settings(changed, Settings(draws, readout, self.features, self.output, fitted))
-        set_logit_temperature(changed, temperature)
+        if fingerprint(model) != self.model:
+            kind = type(uncompiled(model)).__name__
+            raise ValueError(f"model: expected the one that was assessed, got another {kind}")
+        method, factor, parameter = self.choices[name]
+        changed, used = as_assessed(model), None if isinstance(method, Posterior) else method
+        if isinstance(method, Posterior):
+            changed = method.widened(changed, factor)
+        fitted = {name: _relative(self.detectors[name], factor) for name in detectors}
+        settings = Settings(used, fitted)
+        if not self.task.has_classes:
+            head = self.task.has_distribution and not method.needs_train
+            settings = replace(settings, scale=parameter.cpu(), task=self.task.name, has_variance_head=head)
+        changed = with_settings(changed, settings)
+        if self.task.has_classes:
+            set_logit_temperature(changed, parameter)
         return changed
 
-    @property
-    def options(self) -> str:
-        """The options that predictions need, as code."""
-        task = "" if self.task == "classification" else f', task="{self.task}"'
-        return task + ("" if self.output is logits_of else ", output=...")
-
-    def _relative(self, detector: Detector, factor: float) -> Detector:
-        """A detector for a model whose amplitudes have been multiplied by a factor."""
-        if not factor or not detector.posterior.factor:
-            return detector
-        posterior = detector.posterior._replace(factor=detector.posterior.factor / factor)
-        return replace(detector, posterior=posterior)
-
-
-def layers_of(posterior: str | None) -> Any:
-    """The layers that :func:`cgp.convert` converts for "last", "first", "all" or None."""
-    return [0] if posterior == "first" else posterior
-
-
-def drawing_model(model: nn.Module, posterior: str | None) -> nn.Module | None:
-    """The model if it has stochastic layers, else a copy with a posterior, or None where it has no attention."""
-    if stochastic_layers(model):
-        return model
-    if posterior is None or not attention_sites(model):
-        return None
-    try:
-        return convert(model, layers=layers_of(posterior))
-    except ValueError as error:
-        raise ValueError(
-            f"posterior: expected None, or attention that can be converted, got {posterior!r}: {error}"
-        ) from error
-
-
-def with_posterior(model: nn.Module, layers: Any, factor: float) -> nn.Module:
-    """A copy of a model, converted unless it has stochastic layers, with amplitudes multiplied by a factor."""
-    return with_amplitudes(model if stochastic_layers(model) else convert(model, layers=layers), factor)
-
-
-def check_same(model: nn.Module, expected: str) -> None:
-    """Raise unless a model has the fingerprint of the assessed one."""
-    if fingerprint(model) != expected:
-        kind = type(uncompiled(model)).__name__
-        raise ValueError(f"model: expected the one that was assessed, got another {kind}")
+    def options(self, name: str) -> str:
+        """The options of :func:`cgp.predict` by a method, as code; a read-out of values needs none."""
+        return "" if self.choices[name].method.needs_train and not self.task.has_classes else self.task.options
 
 
 def fingerprint(model: nn.Module) -> str:
     """Fingerprint of a model: names and shapes of its tensors."""
     model = uncompiled(model)
     return repr([(name, tuple(tensor.shape)) for name, tensor in model.state_dict().items()])
+
+
+def _relative(detector: Detector, factor: float) -> Detector:
+    """A detector for a model whose amplitudes have been multiplied by a factor."""
+    drawn = next((score.posterior for score in detector.terms if isinstance(score, DrawnScore)), None)
+    return detector if drawn is None or not factor else detector.drawn_by(drawn._replace(factor=drawn.factor / factor))

@@ -1,4 +1,4 @@
-"""Amplitudes and temperatures of a classifier's methods, chosen by some folds and scored on the others."""
+"""Amplitudes, temperatures and scales of every method, chosen by some folds and scored on the others."""
 
 from __future__ import annotations
 
@@ -10,65 +10,100 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cgp.networks.detect.detectors import OutputScores
-from cgp.networks.methods.amplitudes import (
-    COARSE,
-    TEMPERATURES,
-    AmplitudeSearch,
-    LabelScores,
-    chosen,
-    has_amplitude,
-    tune,
-)
-from cgp.networks.methods.temperature_scaling import fit_temperature, with_labels
+from cgp.networks.methods.amplitudes import COARSE, TEMPERATURES, AmplitudeSearch, chosen, has_amplitude, tune
+from cgp.networks.methods.classes import Logits
+from cgp.networks.methods.known import Posterior
+from cgp.networks.methods.values import Normals
 from cgp.networks.model.inputs import Batch
-from cgp.networks.tasks.labels import NO_LABEL
-from cgp.networks.tasks.metrics import LabelledScores
+from cgp.networks.predict.method import Method
+from cgp.networks.tasks import Task
+from cgp.networks.tasks.metrics import LabelledScores, ValueErrors
 
 from .validation_data import ValidationData
 
-__all__ = ["KEPT_LABELS", "KEPT_LOGITS", "Scored", "Tuned"]
+__all__ = ["KEPT_LABELS", "KEPT_LOGITS", "Entry", "Rows", "Source", "Tuned", "entries_of", "rows_of"]
 
 Array = NDArray[Any]
 Key = float | str
+Rows = Any  # Logits or Normals, one of which a task has
+Outcome = LabelledScores | ValueErrors
+Source = Callable[[int, Batch], Rows]
+"""What a method predicts of the labelled rows of a batch, whose number is given."""
 
 KEPT_LABELS, KEPT_LOGITS = 50_000, 2**28
 """Labels and logits of all draws that are kept: of larger sets random batches choose amplitudes and temperatures."""
 
 
-class Chunk(NamedTuple):
-    """Logits of some labels.
+def rows_of(task: Task) -> Any:
+    """What rows of a task are: logits with a temperature, or normal distributions with a scale."""
+    return Logits if task.has_classes else Normals
+
+
+class Entry(NamedTuple):
+    """A row of the report.
 
     Attributes:
-        rows: their positions among all, ``(n,)``.
-        logits: by factor of the amplitudes (0 without draws) or name of another source, ``(S, n, C)``.
-        far: scores of the representation by name, ``(n,)``.
+        method: by which it is applied.
+        key: source of its rows; None is the posterior, of which an amplitude is chosen.
+        criterion: by which it is.
+        fits: whether a temperature or scale is fitted.
     """
 
-    rows: Tensor
-    logits: dict[Key, Tensor]
-    far: dict[str, Array]
+    method: Method
+    key: Key | None = 0.0
+    criterion: str = "likelihood"
+    fits: bool = True
+
+    @property
+    def is_advised(self) -> bool:
+        """Whether the report may recommend it: not a wider posterior, nor one without its temperature."""
+        return self.criterion == "likelihood" and self.fits == self.method.scaled
+
+
+def entries_of(task: Task, plain: Method, methods: Sequence[Method]) -> dict[str, Entry]:
+    """The rows of a report on methods, by name.
+
+    Args:
+        task: the task.
+        plain: the temperature or scale alone.
+        methods: the methods compared with it.
+
+    Returns:
+        For each, one or several rows: of a classifier's posterior also without a temperature, and the widest one.
+    """
+    entries = (
+        {"as trained": Entry(plain, fits=False)} if task.has_classes or getattr(task, "has_variance", False) else {}
+    )
+    entries[task.parameter] = Entry(plain)
+    for method in methods:
+        key = None if isinstance(method, Posterior) else method.name
+        if key is None and task.has_classes:
+            entries["posterior"] = Entry(method, key, fits=False)
+        entries[method.title(task)] = Entry(method, key, fits=method.scaled)
+        if key is None and task.has_classes:
+            entries["widest posterior"] = Entry(method, key, "widest")
+    return entries
+
+
+class Chunk(NamedTuple):
+    """Predictions of some labels.
+
+    Attributes:
+        places: their positions among all, ``(n,)``.
+        rows: by factor of the amplitudes (0 without draws) or name of another source.
+        scores: of the inputs by name, ``(n,)``.
+    """
+
+    places: Tensor
+    rows: dict[Key, Rows]
+    scores: dict[str, Array]
 
     @staticmethod
     def joined(chunks: Sequence[Chunk]) -> Chunk:
         """All labels of some chunks."""
-        logits = {key: torch.cat([chunk.logits[key] for chunk in chunks], 1) for key in chunks[0].logits}
-        far = {name: np.concatenate([chunk.far[name] for chunk in chunks]) for name in chunks[0].far}
-        return Chunk(torch.cat([chunk.rows for chunk in chunks]), logits, far)
-
-
-class Scored(NamedTuple):
-    """What is known of the labels when all have been scored.
-
-    Attributes:
-        methods: scores of every label by method.
-        outputs: detection scores of the outputs by name, ``(N,)``; none where labels are not of inputs.
-        far: those of the representation.
-    """
-
-    methods: dict[str, LabelledScores]
-    outputs: dict[str, Array]
-    far: dict[str, Array]
+        rows = {key: type(part).joined([chunk.rows[key] for chunk in chunks]) for key, part in chunks[0].rows.items()}
+        scores = {name: np.concatenate([chunk.scores[name] for chunk in chunks]) for name in chunks[0].scores}
+        return Chunk(torch.cat([chunk.places for chunk in chunks]), rows, scores)
 
 
 class Tuned:
@@ -79,9 +114,8 @@ class Tuned:
         held: the validation data.
         fold_of: fold of each label, ``(N,)``.
         draws: whether the model draws.
-        sources: further sources of logits ``(S, B, ..., C)`` by the name of the method that uses them, functions of a
-            batch's number and the batch.
-        far: scores of the representation of a batch's inputs, by name.
+        sources: further sources of rows by the name of the method that uses them.
+        scores: scores of the inputs of a batch by name, given its number and the logits without draws.
     """
 
     def __init__(
@@ -91,91 +125,105 @@ class Tuned:
         fold_of: Tensor,
         *,
         draws: bool,
-        sources: Mapping[str, Callable[[int, Batch], Tensor]],
-        far: Callable[[Batch], dict[str, Array]],
+        sources: Mapping[str, Source],
+        scores: Callable[[int, Batch, Tensor], dict[str, Array]],
     ) -> None:
-        self.search, self.held, self.sources, self.far, self.draws = search, held, sources, far, draws
+        self.search, self.held, self.sources, self.scores_of = search, held, sources, scores
+        self.kind = rows_of(search.task)
         scaled = any(has_amplitude(module) for module in search.model.modules())
-        self.factors = (0.0, *(COARSE if scaled else (1.0,))) if draws else (0.0,)
-        self.fold_of, self.labels = fold_of, torch.cat([labels[labels != NO_LABEL] for labels in held.labels])
-        keys = (*self.factors, *sources)
+        factors = (0.0, *(COARSE if scaled else (1.0,))) if draws else (0.0,)
+        self.fold_of, self.labels = fold_of, torch.cat([search.task.flat(labels) for labels in held.labels])
+        keys = (*factors, *sources)
         batches = self._batches(len(keys))
         known = Chunk.joined(list(self._chunks(keys, batches)))
         self.kept = known if batches is None else None
-        self.logits, self.of_tuned, self.folds = known.logits, self.labels[known.rows], fold_of[known.rows.cpu()]
-        self.scores = {f: LabelScores.of(self.logits[f], self.of_tuned, TEMPERATURES) for f in self.factors}
-
-    def names(self) -> list[str]:
-        """The methods."""
-        drawn = ["posterior", "posterior + temperature", "widest posterior"] if self.draws else []
-        return ["as trained", "temperature", *drawn, *self.sources]
-
-    def choice(self, method: str, rows: Tensor | None = None) -> tuple[Key, float]:
-        """The source of a method's logits, such as a factor of the amplitudes, and the temperature, by some labels."""
-        if method == "as trained":
-            return 0.0, 1.0
-        if method == "temperature" or method in self.sources:
-            key = method if method in self.sources else 0.0
-            return key, self._temperature(key, rows)
-        criterion = "widest" if method == "widest posterior" else "likelihood"
-        return self._best(rows, criterion, fits=method != "posterior")
-
-    def scored(self, *, inputs: bool) -> Scored:
-        """Score every label by the choices of the other folds, and every input by the detectors, if asked."""
-        plans = {
-            name: {int(fold): self.choice(name, (self.folds != fold).to(self.labels.device)) for fold in self._folds}
-            for name in self.names()
-        }
-        widest = OutputScores(self.search, *self._factor("widest posterior"))
-        keys = {key for plan in plans.values() for key, _ in plan.values()} | {0.0, widest.factor}
-        parts: list[Scored] = []
-        for chunk in self._all_chunks([key for key in (*self.factors, *self.sources) if key in keys]):
-            outputs = widest.of_logits(chunk.logits) if inputs else {}
-            methods = {name: self._of_chunk(plan, chunk) for name, plan in plans.items()}
-            parts.append(Scored(methods, outputs, chunk.far))
-        return Scored(
-            {name: LabelledScores.joined([part.methods[name] for part in parts]) for name in plans},
-            *({n: np.concatenate([part[i][n] for part in parts]) for n in parts[0][i]} for i in (1, 2)),
-        )
-
-    def widest(self) -> tuple[float, float]:
-        """Factor of the amplitudes, 0 without draws, and temperature of the widest posterior."""
-        return self._factor("widest posterior")
+        self.rows, self.of_tuned, self.folds = known.rows, self.labels[known.places], fold_of[known.places.cpu()]
+        tunings = {factor: self.rows[factor].tuning(self.of_tuned) for factor in factors}
+        self.tunings = {factor: tuning for factor, tuning in tunings.items() if tuning is not None}  # draws overflow
 
     @property
-    def _folds(self) -> Tensor:
-        return self.fold_of.unique()
+    def draws(self) -> bool:
+        """Whether there is a posterior, some of whose draws are finite."""
+        return len(self.tunings) > 1
 
-    def _factor(self, method: str) -> tuple[float, float]:
-        key, temperature = self.choice(method if self.draws else "temperature")
-        return float(key), temperature
+    @property
+    def kept_folds(self) -> list[int]:
+        """The folds."""
+        return self.fold_of.unique().tolist()
 
-    def _of_chunk(self, plan: dict[int, tuple[Key, float]], chunk: Chunk) -> LabelledScores:
-        labels = self.labels[chunk.rows]
-        probabilities = torch.zeros_like(chunk.logits[0.0][0])
-        for fold, (key, temperature) in plan.items():
-            rows = (self.fold_of[chunk.rows.cpu()] == fold).to(labels.device)
-            probabilities[rows] = (chunk.logits[key][:, rows] / temperature).softmax(-1).mean(0)
-        return LabelledScores.of(probabilities.cpu().numpy(), labels.cpu().numpy())
+    def choice(self, entry: Entry, rows: Tensor | None = None) -> tuple[Key, Any]:
+        """The source of a row of the report, and its temperature or scale, by some labels."""
+        if entry.key is None:
+            return self._best(entry, rows)
+        return entry.key, self._parameter(entry.key, rows) if entry.fits else self._unit
 
-    def _best(self, rows: Tensor | None, criterion: str, *, fits: bool) -> tuple[float, float]:
-        """The factor of the amplitudes and the temperature selected by some labels."""
-        tried = tune(self.scores if fits else {f: scores.at(1.0) for f, scores in self.scores.items()}, rows)
-        trial = chosen(tried, criterion)
-        if not fits:
-            return trial.factor, trial.temperature
-        least = min(tried[0.0].temperature, 1.0) if trial.factor else TEMPERATURES[0]
-        return trial.factor, self._temperature(trial.factor, rows, least=least)
+    def plan(self, entry: Entry) -> dict[int, tuple[Key, Any]]:
+        """The choices for each fold, by the other folds."""
+        return {fold: self.choice(entry, (self.folds != fold).to(self.labels.device)) for fold in self.kept_folds}
 
-    def _temperature(self, key: Key, rows: Tensor | None, *, least: float = TEMPERATURES[0]) -> float:
-        """The temperature of logits ``(S, N, C)`` fitted to some labels; the smallest if all predictions are right."""
+    def scored(
+        self, entries: Mapping[str, Entry], widest: float, of_draws: Callable[[Rows], dict[str, Array]]
+    ) -> tuple[dict[str, Outcome], dict[str, Array]]:
+        """Score every label by the choices of the other folds, and every input.
+
+        Args:
+            entries: rows of the report.
+            widest: factor of the amplitudes of the draws that inputs are scored by.
+            of_draws: scores of inputs by these draws, by name.
+
+        Returns:
+            Scores of every label by the name of the row, and of every input by the name of the score.
+        """
+        plans = {name: self.plan(entry) for name, entry in entries.items()}
+        keys = {key for plan in plans.values() for key, _ in plan.values()} | {0.0, widest}
+        parts: dict[str, list[tuple[Array, Outcome]]] = {name: [] for name in plans}
+        scores: list[dict[str, Array]] = []
+        for chunk in self.all_chunks([key for key in (*self.tunings, *self.sources) if key in keys]):
+            for name, plan in plans.items():
+                parts[name] += self._outcomes(plan, chunk)
+            scores.append({**chunk.scores, **of_draws(chunk.rows[widest])})
+        of_inputs = {name: np.concatenate([part[name] for part in scores]) for name in scores[0]}
+        return {name: _in_order(outcomes) for name, outcomes in parts.items()}, of_inputs
+
+    def all_chunks(self, keys: Sequence[Key]) -> Iterator[Chunk]:
+        """Predictions of all labels by some sources: the ones that are kept, or made again."""
+        if self.kept is not None:
+            yield self.kept
+        else:
+            yield from self._chunks(keys, None)
+
+    @property
+    def _unit(self) -> Any:
+        """The temperature or scale that changes nothing."""
+        return 1.0 if self.labels.dim() == 1 else torch.ones_like(self.labels[0])
+
+    def _outcomes(self, plan: Mapping[int, tuple[Key, Any]], chunk: Chunk) -> Iterator[tuple[Array, Outcome]]:
+        """Places and scores of a chunk's labels, fold by fold."""
+        labels, folds = self.labels[chunk.places], self.fold_of[chunk.places.cpu()]
+        for fold, (key, parameter) in plan.items():
+            if (inside := folds == fold).any():
+                rows = inside.to(labels.device)
+                yield chunk.places[rows].cpu().numpy(), chunk.rows[key].at(rows).outcome(labels[rows], parameter)
+
+    def _best(self, entry: Entry, rows: Tensor | None) -> tuple[float, Any]:
+        """The factor of the amplitudes and the temperature or scale selected by some labels."""
+        if not entry.fits:
+            trial = chosen(tune({f: scores.at(1.0) for f, scores in self.tunings.items()}, rows), entry.criterion)
+            return trial.factor, trial.parameter
+        tried = tune(self.tunings, rows)
+        trial = chosen(tried, entry.criterion)
+        if not isinstance(trial.parameter, float):  # a scale is exact already
+            return trial.factor, trial.parameter
+        return trial.factor, self._parameter(trial.factor, rows, least=min(tried[0.0].parameter, 1.0))
+
+    def _parameter(self, key: Key, rows: Tensor | None, *, least: float = TEMPERATURES[0]) -> Any:
+        """The temperature or scale fitted to some labels; the smallest if all predictions are right."""
         kept = slice(None) if rows is None else rows
-        return fit_temperature(self.logits[key][:, kept], self.of_tuned[kept], least=least)
+        return self.rows[key].at(kept).fit(self.of_tuned[kept], least=least)
 
     def _batches(self, num_keys: int) -> set[int] | None:
-        """Random batches whose logits can be kept, or None: all."""
+        """Random batches whose predictions can be kept, or None: all."""
         first = next(iter(self.held))
-        assert first.labels is not None
         classes = next(self.search.draws([first], (0.0,)))[2].shape[-1]
         logits = classes * num_keys * self.search.num_samples
         sizes = [labels.numel() for labels in self.held.labels]
@@ -184,29 +232,29 @@ class Tuned:
             return None
         order = torch.randperm(len(sizes), generator=torch.Generator().manual_seed(self.search.seed)).tolist()
         total = np.cumsum([sizes[index] for index in order])
-        folds = self.fold_of.split([int((labels != NO_LABEL).sum()) for labels in self.held.labels])
+        folds = self.fold_of.split([int(self.search.task.present(labels).sum()) for labels in self.held.labels])
         count = max(int((total <= most).sum()), 1)
         while len(torch.cat([folds[index] for index in order[:count]]).unique()) < 2:  # each is tuned on another
             count += 1
         return set(order[:count])
 
-    def _all_chunks(self, keys: Sequence[Key]) -> Iterator[Chunk]:
-        if self.kept is not None:
-            yield self.kept
-        else:
-            yield from self._chunks(keys, None)
-
     def _chunks(self, keys: Sequence[Key], batches: set[int] | None) -> Iterator[Chunk]:
-        """Logits of all batches, or some, from several sources."""
+        """Predictions of all batches, or some, from several sources."""
         factors, last = [key for key in keys if isinstance(key, float)], 0
         for number, batch in enumerate(self.held):
             assert batch.labels is not None
-            start, last = last, last + int((batch.labels != NO_LABEL).sum())
+            start, last = last, last + int(self.search.task.present(batch.labels).sum())
             if batches is not None and number not in batches:
                 continue
-            logits: dict[Key, Tensor] = {f: drawn for f, _, drawn in self.search.draws([batch], factors, first=number)}
-            plain = next(iter(logits.values()))
-            logits |= {name: source(number, batch).to(plain) for name, source in self.sources.items() if name in keys}
-            of_labels = {key: with_labels(drawn, batch.labels)[0] for key, drawn in logits.items()}
-            rows = torch.arange(start, last, device=self.labels.device)
-            yield Chunk(rows, of_labels, self.far(batch))
+            drawn = {f: logits for f, _, logits in self.search.draws([batch], factors, first=number)}
+            rows: dict[Key, Rows] = {f: self.kind.of_draws(logits, batch.labels) for f, logits in drawn.items()}
+            rows |= {name: source(number, batch) for name, source in self.sources.items() if name in keys}
+            places = torch.arange(start, last, device=self.labels.device)
+            yield Chunk(places, rows, self.scores_of(number, batch, drawn[0.0][0]))
+
+
+def _in_order(parts: Sequence[tuple[Array, Outcome]]) -> Outcome:
+    """Scores of some labels each, with their places, as those of all labels in order."""
+    order = np.argsort(np.concatenate([places for places, _ in parts]))
+    columns = zip(*(outcome for _, outcome in parts), strict=True)
+    return type(parts[0][1])(*(np.concatenate(column)[order] for column in columns))

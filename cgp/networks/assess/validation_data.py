@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from cgp.networks.model.inputs import Batch
-from cgp.networks.model.progress import progress
+from cgp.networks.model.progress import Progress, progressing
 
 __all__ = ["KEPT_BYTES", "ValidationData"]
 
@@ -24,18 +24,18 @@ class ValidationData:
     Args:
         source: loader, data set, list of batches or iterator. What can only be read once is kept, whatever its size.
         read: reads checked batches from it.
-        verbose: whether progress is shown; None shows it on a terminal, in passes of more than ten seconds.
+        progress: whether progress is shown, or a function (:data:`cgp.networks.model.progress.Progress`).
 
     Raises:
         ValueError: when it is read again, if the labels are others.
     """
 
-    def __init__(self, source: Any, read: Callable[[Any], Iterator[Batch]], verbose: bool | None = None) -> None:
-        self.source, self.read, self.verbose = source, read, verbose
+    def __init__(self, source: Any, read: Callable[[Any], Iterator[Batch]], progress: Progress = None) -> None:
+        self.source, self.read, self.progress = source, read, progress
         self.kept: list[Batch] | None = []
         self.labels: list[Tensor] = []
         size, is_read_once = 0, isinstance(source, Iterator)
-        for batch in progress(read(source), "read", verbose):
+        for batch in progressing(read(source), "read", progress):
             assert batch.labels is not None
             self.labels.append(batch.labels)
             size += _bytes(batch.inputs)
@@ -47,7 +47,7 @@ class ValidationData:
     def __iter__(self) -> Iterator[Batch]:
         """The batches, in the same order every time."""
         batches = self._again() if self.kept is None else self.kept
-        yield from progress(batches, "assess", self.verbose, len(self.labels))
+        yield from progressing(batches, "assess", self.progress, len(self.labels))
 
     def _again(self) -> Iterator[Batch]:
         number = 0

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SETS", "conformal_quantile", "conformal_sets", "set_scores"]
+__all__ = [
+    "Adaptive",
+    "LeastAmbiguous",
+    "Regularised",
+    "SetScore",
+    "as_set_score",
+    "conformal_quantile",
+    "conformal_sets",
+]
 
 Array = NDArray[Any]
-
-SETS = ("aps", "raps", "lac")
 
 _ROUNDING = 1e-12  # sums of the same numbers in another order
 
@@ -40,48 +48,104 @@ def conformal_quantile(scores: Array, error: float) -> float:
     return float(np.partition(scores, rank - 1)[rank - 1]) if rank <= len(scores) else math.inf
 
 
-def set_scores(probabilities: Array, method: str = "aps", *, penalty: float = 0.01, free: int = 5) -> Array:
-    r"""Scores of classes for adaptive prediction sets, by their rank.
+class SetScore(ABC):
+    """A score of classes, of which those up to a threshold are in the set; a subclass with a name is known by it.
 
-    .. math:: s_c = \sum_{c' : p_{c'} \ge p_c} p_{c'} \;\big(+\, \gamma\,(r_c - r_0)_+\big)
+    A score of your own says what it computes (:meth:`of`): ``prediction.sets(method=...)`` takes it, and
+    :func:`cgp.assess` compares its sets.
 
-    with the rank :math:`r_c` of the class and, for "raps", the penalty :math:`\gamma` of every rank beyond the first
-    :math:`r_0`. For "lac" it is :math:`1 - p_c`.
+    Attributes:
+        name: by which it is asked for.
+    """
 
-    Args:
-        probabilities: ``(N, C)``.
-        method: "aps", "raps" or "lac".
-        penalty: :math:`\gamma` of "raps".
-        free: :math:`r_0`, ranks without a penalty.
+    name: ClassVar[str]
+    known: ClassVar[dict[str, type[SetScore]]] = {}
 
-    Returns:
-        ``(N, C)``.
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        SetScore.known[cls.name] = cls
 
-    Raises:
-        ValueError: if the method is another one.
+    @abstractmethod
+    def of(self, probabilities: Array) -> Array:
+        """Scores ``(N, C)`` of probabilities ``(N, C)``, larger for classes that are less likely to be the label."""
+
+    def __call__(self, probabilities: Any) -> Array:
+        """Scores ``(N, C)``, NaN of inputs whose probabilities are not finite."""
+        p = np.asarray(probabilities, np.float64)
+        return self.of(np.where(np.isfinite(p).all(-1, keepdims=True), p, np.nan))
+
+
+class Adaptive(SetScore):
+    r"""The probability of all classes that are at least as likely: adaptive sets.
+
+    .. math:: s_c = \sum_{c' : p_{c'} \ge p_c} p_{c'}
 
     Note:
-        Romano, Sesia & Candès, Classification with Valid and Adaptive Coverage (NeurIPS 2020); Angelopoulos et al.,
-        Uncertainty Sets for Image Classifiers using Conformal Prediction (ICLR 2021); Sadinle, Lei & Wasserman, Least
-        Ambiguous Set-Valued Classifiers with Bounded Error Levels (JASA 2019).
+        Romano, Sesia & Candès, Classification with Valid and Adaptive Coverage (NeurIPS 2020).
 
     Example:
-        >>> set_scores(np.array([[0.5, 0.25, 0.25]])).tolist()
+        >>> Adaptive()([[0.5, 0.25, 0.25]]).tolist()
         [[0.5, 0.75, 1.0]]
     """
-    if method not in SETS:
-        raise ValueError(f"method: expected one of {SETS}, got {method!r}")
-    p = np.asarray(probabilities, np.float64)
-    p = np.where(np.isfinite(p).all(-1, keepdims=True), p, np.nan)
-    if method == "lac":
-        return 1.0 - p
-    order = np.argsort(-p, -1, kind="stable")
-    scores = np.cumsum(np.take_along_axis(p, order, -1), -1)
-    if method == "raps":
+
+    name = "aps"
+
+    def of(self, probabilities: Array) -> Array:
+        """Sums of ranked probabilities."""
+        return self._ranked(probabilities, 0.0, 0)
+
+    def _ranked(self, p: Array, penalty: float, free: int) -> Array:
+        order = np.argsort(-p, -1, kind="stable")
+        scores = np.cumsum(np.take_along_axis(p, order, -1), -1)
         scores = scores + penalty * np.maximum(np.arange(1, p.shape[-1] + 1) - free, 0)
-    ranked = np.empty_like(scores)
-    np.put_along_axis(ranked, order, scores, -1)
-    return ranked
+        ranked = np.empty_like(scores)
+        np.put_along_axis(ranked, order, scores, -1)
+        return ranked
+
+
+@dataclass(frozen=True)
+class Regularised(Adaptive):
+    r"""The adaptive score with a penalty of ranks, :math:`\gamma\,(r_c - r_0)_+`: smaller sets of many classes.
+
+    Args:
+        penalty: :math:`\gamma`, of every rank :math:`r_c` beyond the first :math:`r_0`.
+        free: :math:`r_0`, ranks without a penalty.
+
+    Note:
+        Angelopoulos et al., Uncertainty Sets for Image Classifiers using Conformal Prediction (ICLR 2021).
+    """
+
+    penalty: float = 0.01
+    free: int = 5
+
+    name = "raps"
+
+    def of(self, probabilities: Array) -> Array:
+        """Sums of ranked probabilities, and the penalty."""
+        return self._ranked(probabilities, self.penalty, self.free)
+
+
+class LeastAmbiguous(SetScore):
+    """One minus the probability: one threshold for it, and the smallest sets on average.
+
+    Note:
+        Sadinle, Lei & Wasserman, Least Ambiguous Set-Valued Classifiers with Bounded Error Levels (JASA 2019).
+    """
+
+    name = "lac"
+
+    def of(self, probabilities: Array) -> Array:
+        """One minus the probability."""
+        return 1.0 - probabilities
+
+
+def as_set_score(method: str | SetScore) -> SetScore:
+    """A score by its name, or the score itself."""
+    if isinstance(method, SetScore):
+        return method
+    if method not in SetScore.known:
+        raise ValueError(f"method: expected one of {tuple(SetScore.known)}, got {method!r}")
+    return SetScore.known[method]()
 
 
 def conformal_sets(

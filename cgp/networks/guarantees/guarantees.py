@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cgp.networks.tasks.labels import NO_LABEL, class_indices, values_for
+from cgp.networks.tasks import Task, as_task
 
-from .conformal import conformal_quantile, conformal_sets, set_scores
+from .conformal import SetScore, as_set_score, conformal_quantile, conformal_sets
 from .selective import labels_needed, risk_threshold
 
 __all__ = ["Guarantees", "withheld_answers"]
@@ -36,6 +36,10 @@ class Guarantees(ABC):
     held_out: Guarantees | None
 
     @property
+    def _task(self) -> Task:
+        return as_task(self.task)
+
+    @property
     @abstractmethod
     def confidence(self) -> Tensor:
         """The largest probability, ``(N, ...)``."""
@@ -44,10 +48,8 @@ class Guarantees(ABC):
         self,
         coverage: float = 0.9,
         *,
-        method: str = "aps",
+        method: str | SetScore = "aps",
         per_class: bool = False,
-        penalty: float = 0.01,
-        free: int = 5,
         held_out: Guarantees | None = None,
     ) -> Tensor:
         r"""Sets of classes that contain the true one with at least the probability ``coverage``.
@@ -56,16 +58,14 @@ class Guarantees(ABC):
 
         over the draw of the held-out labels and of the input, which are exchangeable: no order or shift between them,
         and the labels have chosen nothing of the model, its temperature included
-        (:func:`~cgp.networks.guarantees.conformal.conformal_sets`,
-        :func:`~cgp.networks.guarantees.conformal.set_scores`).
+        (:func:`cgp.networks.guarantees.conformal.conformal_sets`).
 
         Args:
             coverage: the probability, in (0, 1).
             method: "aps" (adaptive), "raps" (adaptive, regularised: smaller sets of many classes), "lac" (one threshold
-                for the probability: the smallest on average).
+                for the probability: the smallest on average), or an object, such as
+                :class:`cgp.networks.guarantees.conformal.Regularised` with options, or a score of your own.
             per_class: whether the probability holds given the true class, too.
-            penalty: of every rank beyond the first ``free``, of "raps".
-            free: ranks without a penalty.
             held_out: a prediction, by the same model in the same way, of inputs with labels ``(n,)``; None takes those
                 that the model keeps (:func:`cgp.with_held_out`).
 
@@ -78,9 +78,9 @@ class Guarantees(ABC):
         known, labels = self._known(held_out, coverage, "classification")
         assert self.probabilities is not None
         assert known.probabilities is not None
-        options: dict[str, Any] = {"method": method, "penalty": penalty, "free": free}
-        scores, of_known = (set_scores(_numbers(p), **options) for p in (self.probabilities, known.probabilities))
-        sets = conformal_sets(scores, of_known, labels, 1.0 - coverage, per_class=per_class)
+        score = as_set_score(method)
+        scores, of_known = (score(_numbers(p)) for p in (self.probabilities, known.probabilities))
+        sets = conformal_sets(scores, of_known, labels.cpu().numpy(), 1.0 - coverage, per_class=per_class)
         return torch.from_numpy(sets).to(self.mean.device)
 
     def intervals(self, coverage: float = 0.9, *, held_out: Guarantees | None = None) -> Tensor:
@@ -105,7 +105,7 @@ class Guarantees(ABC):
         """
         known, values = self._known(held_out, coverage, "regression")
         deviations, of_known = _deviations(self, known)
-        scores = np.abs(values - _numbers(known.mean)) / of_known
+        scores = np.abs(_numbers(values) - _numbers(known.mean)) / of_known
         quantiles = np.array([conformal_quantile(column, 1.0 - coverage) for column in scores.T])
         half = torch.from_numpy(quantiles * deviations).to(self.mean)
         half = half.masked_fill(~(self.mean + half).isfinite(), torch.inf)
@@ -125,25 +125,7 @@ class Guarantees(ABC):
         Raises:
             ValueError: if the tolerance or the variance that it needs is missing.
         """
-        if self.task != "regression":
-            if tolerance is not None:
-                raise ValueError(f"tolerance: expected None with task={self.task!r}, got {tolerance!r}")
-            return self.confidence.nan_to_num(nan=-torch.inf)
-        known = self.mean.isfinite() if self.total is None else self.mean.isfinite() & self.total.isfinite()
-        if self.mean.dim() != 2 or self.total is None or not bool((self.total[known] > 0).all()):
-            raise ValueError(
-                "abstain: expected outputs (N, C) with a variance above 0, got none "
-                "(cgp.calibrate(model, data, task='regression') fits one)"
-            )
-        if ranks and bool((self.total == self.total[:1]).all()):
-            raise ValueError(
-                "coverage: expected variances that order the answers, got the same one everywhere (those of "
-                "method='scale'; cgp.assess compares others)"
-            )
-        if not ranks and (tolerance is None or not tolerance > 0.0):
-            raise ValueError(f"tolerance: expected a positive error that is no mistake, got {tolerance!r}")
-        sure = -self.total if tolerance is None else torch.special.erf(tolerance / (2.0 * self.total).sqrt())
-        return sure.masked_fill(~known, -torch.inf)
+        return self._task.sureness(self, tolerance, ranks=ranks)
 
     def thresholds(
         self, risk: float | None, confidence: float, tolerance: float | None = None, held_out: Guarantees | None = None
@@ -164,22 +146,21 @@ class Guarantees(ABC):
         """
         if risk is None or not 0.0 < risk < 1.0 or not 0.0 < confidence < 1.0:
             raise ValueError(f"risk, confidence: expected both in (0, 1), got {risk!r} and {confidence!r}")
-        is_regression = self.task == "regression"
-        known, labels = self._known(held_out, confidence, "regression" if is_regression else "classification")
+        kind = "classification" if self._task.has_classes else self.task
+        known, labels = self._known(held_out, confidence, kind)
         if len(labels) < (needed := labels_needed(risk, confidence)):
             raise ValueError(
                 f"held_out: expected at least {needed} labels to keep to a risk of {risk:g} with a confidence of "
                 f"{confidence:g}, got {len(labels)}"
             )
         sureness = _numbers(known.sureness(tolerance))
-        if is_regression:
-            right = np.abs(labels - _numbers(known.mean)) <= float(tolerance or 0.0)
-            found = [_threshold(*column, risk, confidence) for column in zip(sureness.T, right.T, strict=True)]
-            return torch.tensor(found, dtype=torch.float64)
-        right = _numbers(known.probabilities).argmax(-1) == labels
-        return torch.tensor(_threshold(sureness, right, risk, confidence), dtype=torch.float64)
+        right = self._task.right(known, labels, tolerance).cpu().numpy()
+        if right.ndim == 1:
+            return torch.tensor(_threshold(sureness, right, risk, confidence), dtype=torch.float64)
+        found = [_threshold(*column, risk, confidence) for column in zip(sureness.T, right.T, strict=True)]
+        return torch.tensor(found, dtype=torch.float64)
 
-    def _known(self, held_out: Guarantees | None, share: float, task: str) -> tuple[Guarantees, Array]:
+    def _known(self, held_out: Guarantees | None, share: float, task: str | None) -> tuple[Guarantees, Tensor]:
         """The held-out prediction and its labels, none of them missing."""
         if not 0.0 < share < 1.0:
             raise ValueError(f"coverage: expected a probability in (0, 1), got {share!r}")
@@ -202,7 +183,7 @@ class Guarantees(ABC):
                 "held_out: expected one answer for every input, (n, C) of as many outputs (parts of one input, such as "
                 f"tokens, are not exchangeable), got {tuple(known.mean.shape)} and {tuple(self.mean.shape)}"
             )
-        return _checked(known, task)
+        return known, self._task.truth(known, known.labels, "held_out")
 
 
 def _threshold(sureness: Array, right: Array, risk: float, confidence: float) -> float:
@@ -230,16 +211,6 @@ def withheld_answers(sureness: Tensor, risk: float | None, coverage: float | Non
     withheld = torch.ones(len(order), dtype=torch.bool, device=order.device)
     withheld[order[:kept]] = False
     return withheld
-
-
-def _checked(known: Guarantees, task: str) -> tuple[Guarantees, Array]:
-    assert known.labels is not None
-    if task == "regression":
-        return known, _numbers(values_for(known.mean, [known.labels], "held_out"))
-    labels = class_indices(known.labels, tuple(known.mean.shape), name="held_out")
-    if (labels == NO_LABEL).any():
-        raise ValueError(f"held_out: expected a label for every input, got {NO_LABEL} (leave those inputs out)")
-    return known, labels.cpu().numpy()
 
 
 def _deviations(*predictions: Guarantees) -> list[Array]:

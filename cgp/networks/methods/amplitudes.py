@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from cgp.functional.noise import noise
 from cgp.networks.model.blocks import used_modules
-from cgp.networks.model.inputs import Batch, call_model, logits_of
+from cgp.networks.model.inputs import Batch, call_model
 from cgp.networks.model.runs import warn_of_randomness, warn_of_silence
 from cgp.networks.model.shared_prefix import SharedPrefix
 from cgp.networks.model.structural_copy import structural_copy
 from cgp.networks.predict.draws import draw_noises
-from cgp.networks.tasks.labels import check_finite, check_logits, class_indices
+from cgp.networks.tasks import Task
 
 from .temperature_scaling import minimise_over_temperature, precision_slopes, with_labels
 
@@ -27,6 +27,7 @@ __all__ = [
     "AmplitudeSearch",
     "LabelScores",
     "Trial",
+    "amplitudes_of",
     "chosen",
     "has_amplitude",
     "tune",
@@ -45,21 +46,21 @@ TEMPERATURES = tuple(_STEP**k for k in range(-16, 41))
 
 
 class Trial(NamedTuple):
-    """An amplitude at its best temperature.
+    """An amplitude at its best temperature or scale.
 
     Attributes:
         factor: factor of the amplitudes.
-        temperature: T.
-        losses: negative log-probability of each label, ``(N,)``.
+        parameter: the temperature, or the scale ``(C,)`` of a regression.
+        losses: negative log-probability of each label, or log-density of each row of values, ``(N,)``.
         accuracy: share of correct predictions.
         disagreement: total variation distance of draws and their average, mean over labels.
     """
 
     factor: float
-    temperature: float
+    parameter: Any
     losses: Tensor
-    accuracy: float
-    disagreement: float
+    accuracy: float = 0.0
+    disagreement: float = 0.0
 
     @property
     def nll(self) -> float:
@@ -141,11 +142,11 @@ def chosen(tried: dict[float, Trial], criterion: str) -> Trial:
     return chosen
 
 
-def tune(scores: dict[float, LabelScores], rows: Tensor | None = None) -> dict[float, Trial]:
-    """Every factor at its best temperature, for the labels of some rows ``(N,)`` or of all."""
+def tune(scores: Mapping[float, Any], rows: Tensor | None = None) -> dict[float, Trial]:
+    """Every factor at its best temperature or scale, for the labels of some rows ``(N,)`` or of all."""
     # Draws may not be sharpened below the temperature without them, or 1, which would compensate any amplitude.
     plain = scores[0.0].best(0.0, rows=rows)
-    least = min(plain.temperature, 1.0)
+    least = min(plain.parameter, 1.0) if isinstance(plain.parameter, float) else 0.0
     return {0.0: plain} | {f: of_factor.best(f, least=least, rows=rows) for f, of_factor in scores.items() if f}
 
 
@@ -158,7 +159,7 @@ class AmplitudeSearch:
         num_samples: number S of draws.
         mode: "marginal" or "joint".
         seed: seed of the draws.
-        output: function that takes the logits from the model's output.
+        task: makes rows of what the model returns.
         tick: called with the number of completed draws.
     """
 
@@ -166,28 +167,26 @@ class AmplitudeSearch:
     num_samples: int
     mode: str
     seed: int
-    output: Callable[[Any], Tensor]
+    task: Task
     tick: Callable[[int], None] = lambda count: None
 
     def check(self, data: Iterable[Batch], name: str = "data") -> tuple[int, ...]:
         """The shape of a batch's logits; raises for labels and logits that do not fit, before any draw."""
         first = 0
         for batch in data:
-            runs = _Runs(self.model, batch.inputs, self.mode, self.output)
-            logits = runs.mean
+            assert batch.labels is not None
+            runs = _Runs(self.model, batch.inputs, self.mode, self.task)
             if not first:
                 self._warn(batch, runs)
-            check_logits(logits, classes_last=self.output is not logits_of)
-            labels = class_indices(batch.labels, tuple(logits.shape), name=name)
-            check_finite(logits, labels, first=first)
-            first += len(labels)
-        return tuple(logits.shape)
+            self.task.check_rows(runs.mean, batch.labels, name=name, first=first)
+            first += len(batch.labels)
+        return tuple(runs.mean.shape)
 
     def _warn(self, batch: Batch, runs: _Runs) -> None:
         """Warn of what a first run shows of the model."""
         warn_of_silence(runs.prefix, _CALLER)
         if runs.prefix.is_random:
-            warn_of_randomness(runs.mean, lambda: _Runs(self.model, batch.inputs, self.mode, self.output).mean, _CALLER)
+            warn_of_randomness(runs.mean, lambda: _Runs(self.model, batch.inputs, self.mode, self.task).mean, _CALLER)
 
     def draws(
         self, data: Iterable[Batch], factors: Sequence[float], *, first: int = 0
@@ -203,7 +202,7 @@ class AmplitudeSearch:
             A factor, a batch and the logits.
         """
         for index, batch in enumerate(data, first):
-            runs = _Runs(self.model, batch.inputs, self.mode, self.output)
+            runs = _Runs(self.model, batch.inputs, self.mode, self.task)
             for factor in factors:
                 logits = runs.draws(factor, self._noises(index)) if factor else runs.mean[None]
                 self.tick(len(logits) if factor else 0)
@@ -241,8 +240,8 @@ class AmplitudeSearch:
             )
             return torch.stack(list(parts)).sum(0) / len(trial.losses)
 
-        near = max(trial.temperature / _STEP, least), trial.temperature * _STEP
-        at = minimise_over_temperature(slopes, trial.temperature, *near, tolerance=1e-3)
+        near = max(trial.parameter / _STEP, least), trial.parameter * _STEP
+        at = minimise_over_temperature(slopes, trial.parameter, *near, tolerance=1e-3)
         return self.scores(data, (trial.factor,), (at,))[trial.factor].best(trial.factor)
 
     def _noises(self, index: int) -> list[tuple[int, float]]:
@@ -253,8 +252,8 @@ class AmplitudeSearch:
 class _Runs:
     """Runs of one batch that share the layers below the first stochastic one."""
 
-    def __init__(self, model: nn.Module, inputs: Any, mode: str, output: Callable[[Any], Tensor]) -> None:
-        self.inputs, self.output = inputs, output
+    def __init__(self, model: nn.Module, inputs: Any, mode: str, task: Task) -> None:
+        self.inputs, self.task = inputs, task
         self.prefix = SharedPrefix(model)
         self.prefix.set_sampling("mean")
         self.mean = self.prefix.run(self._logits)
@@ -279,7 +278,7 @@ class _Runs:
         return torch.stack(logits)
 
     def _logits(self, model: nn.Module) -> Tensor:
-        return self.output(call_model(model, self.inputs))
+        return self.task.rows(call_model(model, self.inputs))
 
 
 def has_amplitude(module: nn.Module) -> bool:
@@ -295,3 +294,31 @@ def with_amplitudes(model: nn.Module, factor: float) -> nn.Module:
             parameters: Any = module._parameters
             parameters["log_amplitude"] = nn.Parameter(parameters["log_amplitude"] + math.log(factor))
     return changed
+
+
+def amplitudes_of(model: nn.Module) -> dict[str, Any]:
+    """The amplitudes of a converted model by the names of their layers.
+
+    Args:
+        model: the model.
+
+    Returns:
+        Its parameters.
+
+    Raises:
+        ValueError: if it has none, or an adapter that would leave them out.
+    """
+    owners: dict[str, Any] = {name: module for name, module in used_modules(model).items() if has_amplitude(module)}
+    amplitudes = {name: owner.log_amplitude for name, owner in owners.items()}
+    is_adapted = any(hasattr(module, "peft_config") for module in model.modules())
+    if is_adapted and any(f".{name}".endswith(".gp") for name in amplitudes):
+        raise ValueError(
+            "model: expected an adapter that saves the posterior's scales with its weights, got one that leaves them "
+            "out: convert the model first, and give peft's configuration modules_to_save=['gp']"
+        )
+    if not amplitudes:
+        raise ValueError(
+            "model: expected layers with softmax's mean (convert by 'cgp' or 'sparse_cgp'), got none "
+            "(method='temperature' takes any classifier, 'scale' any regression)"
+        )
+    return amplitudes

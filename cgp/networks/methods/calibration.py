@@ -1,4 +1,4 @@
-"""The result of a calibration."""
+"""The results of calibrations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
-__all__ = ["Calibration"]
+__all__ = ["Calibration", "RegressionCalibration"]
 
 
 @dataclass(frozen=True)
@@ -81,3 +81,32 @@ class Calibration:
                 f"accuracy {self.accuracy:.4f}, as it was {self.accuracy_mean:.4f}",
             )
         )
+
+
+@dataclass(frozen=True)
+class RegressionCalibration:
+    """What :func:`cgp.calibrate` did to a network that regresses, and the model that predicts so.
+
+    Attributes:
+        model: a copy that shares the tensors of the one that was given.
+        method: how it was calibrated.
+        factor: factor by which the posterior's amplitudes were multiplied; 1 of other draws, 0 without draws.
+        scale: the noise variance of each output, ``(C,)``, or the factor of the one that the model or read-out gives.
+        scores: "rmse", "nll" per value and "coverage90" of the values that it was fitted to.
+        num_labels: rows of values.
+        seconds: in all.
+    """
+
+    model: nn.Module = field(repr=False)
+    method: str
+    factor: float
+    scale: Tensor
+    scores: dict[str, float]
+    num_labels: int
+    seconds: float
+
+    def __str__(self) -> str:
+        """A summary."""
+        scales = ", ".join(f"{value:.4g}" for value in self.scale.tolist()[:8]) + ", ..." * (len(self.scale) > 8)
+        scores = ", ".join(f"{name} {value:.4f}" for name, value in self.scores.items())
+        return f"{self.method}, variance × {scales}\non {self.num_labels} rows in {self.seconds:.1f} s\n{scores}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ __all__ = [
     "Batch",
     "batches",
     "call_model",
+    "input_batches",
     "is_cache",
     "logits_of",
     "model_device",
@@ -154,6 +156,43 @@ def batches(data: Any, batch_size: int | None = None, *, dtype: torch.dtype | No
     for batch in loader:
         inputs, labels = _without_labels(batch)
         yield Batch(_tensors_for_arrays(inputs, dtype), labels)
+
+
+def input_batches(
+    model: nn.Module, inputs: Any, batch_size: int | None = None, *, name: str = "inputs"
+) -> Iterator[Batch]:
+    """The batches of any inputs that :func:`cgp.predict` accepts; arrays are converted to the model's dtype."""
+    if isinstance(inputs, tuple):
+        _check_arguments(model, inputs)
+    pairs = isinstance(inputs, list) and inputs and all(isinstance(i, tuple) and len(i) == 2 for i in inputs)
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
+    for batch in batches(iter(inputs) if pairs else inputs, batch_size, dtype=dtype):
+        _check_no_numbers(batch.inputs, name)
+        yield batch
+
+
+def _check_arguments(model: nn.Module, arguments: tuple[Any, ...]) -> None:
+    """Raise for a tuple that does not match the model's arguments, such as inputs and labels."""
+    try:
+        expected = inspect.signature(model.forward)
+    except (TypeError, ValueError):  # TorchScript
+        return
+    try:
+        expected.bind(*arguments)
+    except TypeError as error:
+        raise ValueError(
+            f"inputs: expected the arguments of {type(model).__name__}.forward, got a tuple of "
+            f"{len(arguments)} (pass [(inputs, labels)] for a batch with labels)"
+        ) from error
+
+
+def _check_no_numbers(inputs: Any, name: str) -> None:
+    """Raise for lists of numbers, which a model would take as positional arguments."""
+    if isinstance(inputs, list) and inputs and isinstance(inputs[0], list | int | float):
+        items = "lists" if isinstance(inputs[0], list) else "numbers"
+        raise ValueError(
+            f"{name}: expected inputs that are tensors or arrays, got a list of {items} (pass torch.tensor(inputs))"
+        )
 
 
 def split_inputs(inputs: Any, batch_size: int | None) -> Iterator[Any]:

@@ -13,10 +13,9 @@ from cgp.functional.noise import noise as noise_source
 from cgp.networks.model.inputs import call_model, model_device
 from cgp.networks.model.runs import warn_of_randomness, warn_of_silence
 from cgp.networks.model.shared_prefix import SharedPrefix
-from cgp.networks.model.structural_copy import with_own_buffers
 
 from .moments import Moments
-from .settings import as_assessed, settings_of
+from .settings import settings_of
 
 __all__ = ["draw_batch"]
 
@@ -42,8 +41,8 @@ def draw_batch(
             itself; None does not look.
     """
     settings = settings_of(model)
-    if settings.readout is not None and settings.readout.task == "regression":
-        read = settings.readout(settings.features(with_own_buffers(as_assessed(model)), inputs).cpu())
+    read = None if settings.method is None else settings.method.read(model, inputs)
+    if read is not None:
         moments.set_read(read, torch.ones(()) if settings.scale is None else settings.scale)
         return
     prefix = SharedPrefix(model)
@@ -81,11 +80,11 @@ def _warn(
         prefix = SharedPrefix(model)
         prefix.set_sampling(mode)
         with noise_source(seed, sign):
-            return moments.take(prefix.run(call))
+            return moments.task.outputs(prefix.run(call))
 
     warn_of_silence(first, stacklevel + 1)
     if first.is_random:
-        warn_of_randomness(moments.take(returned), again, stacklevel + 1)
+        warn_of_randomness(moments.task.outputs(returned), again, stacklevel + 1)
 
 
 def _variances(prefix: SharedPrefix, call: Callable[[nn.Module], Any]) -> dict[str, Tensor]:

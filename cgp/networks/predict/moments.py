@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cgp.networks.model.inputs import logits_of
 from cgp.networks.tasks.entropies import decomposed, entropy
-from cgp.networks.tasks.labels import check_logits, check_not_sigmoid, class_indices
+from cgp.networks.tasks.regression import check_variance
+from cgp.networks.tasks.task import Task
 
 from .draws import DrawVariance
 from .readout import ReadoutPrediction
@@ -23,9 +23,8 @@ __all__ = ["Moments", "checked_labels"]
 class Moments:
     """Sums over the draws of one batch, so that draws of large outputs need not be kept."""
 
-    task: str | None
+    task: Task
     temperature: float
-    take: Callable[[Any], Tensor]
     keep_draws: bool
     keep_variance: bool
     labels: Tensor | None
@@ -45,17 +44,18 @@ class Moments:
 
     def add(self, returned: Any) -> None:
         """Add the output of the model in one draw."""
-        outputs = self.take(returned)
+        outputs = self.task.outputs(returned)
         if self.count == 0:
-            self._check(outputs)
+            self.task.check(outputs)
+            checked_labels(self.task, self.labels, tuple(outputs.shape))
         outputs = outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
         outputs = outputs if self.temperature == 1.0 else outputs / self.temperature
         self.count += 1
         self.mean = self.mean + (outputs - self.mean) / self.count
-        if self.task in ("classification", "multilabel"):
-            p = outputs.softmax(-1) if self.task == "classification" else outputs.sigmoid()
+        if self.task.has_classes:
+            p = outputs.sigmoid() if self.task.is_binary else outputs.softmax(-1)
             self.probabilities = self.probabilities + p
-            self.entropy = self.entropy + entropy(p, binary=self.task == "multilabel")
+            self.entropy = self.entropy + entropy(p, binary=self.task.is_binary)
         else:
             p = outputs
             self.variance.add(outputs)
@@ -73,13 +73,13 @@ class Moments:
         """Attributes of :class:`Prediction` for this batch, by name."""
         several, parts = self.count > 1, dict[str, Tensor | None](mean=self.mean)
         parts["draws"] = torch.stack(self.kept) if self.kept else None
-        if self.task in ("classification", "multilabel"):
-            p = self.probabilities / self.count
-            total, aleatoric, epistemic = decomposed(p, self.entropy / self.count, binary=self.task == "multilabel")
+        if self.task.has_classes:
+            p, binary = self.probabilities / self.count, self.task.is_binary
+            total, aleatoric, epistemic = decomposed(p, self.entropy / self.count, binary=binary)
             parts |= {"probabilities": p, "total": total}
             return parts | {"aleatoric": aleatoric if several else None, "epistemic": epistemic if several else None}
         spread = self.variance.value() if several else self.function_variance
-        if self.task is None:
+        if self.task.kind is None:
             return parts | {"epistemic": spread}
         aleatoric = self.noise / self.count if several and self.noise_of is not None else self.noise
         total = aleatoric if spread is None else aleatoric + spread
@@ -90,30 +90,15 @@ class Moments:
         if self.noise_of is None:
             self.noise = self.scale.to(outputs).expand_as(outputs)
             return
-        noise = self.noise_of(returned)
-        if noise.shape != outputs.shape or not bool((noise > 0).all()):
-            least = float(noise.min()) if noise.numel() else float("nan")
-            raise ValueError(
-                f"noise: expected positive variances of shape {tuple(outputs.shape)}, "
-                f"got shape {tuple(noise.shape)}, at least {least:.3g}"
-            )
+        noise = check_variance(self.noise_of(returned), outputs)
         self.noise = self.noise + self.scale.to(outputs) * noise
 
-    def _check(self, outputs: Tensor) -> None:
-        if self.task == "classification":
-            check_logits(outputs, classes_last=self.take is not logits_of)
-            checked_labels(self.labels, tuple(outputs.shape))
-        elif outputs.dim() < 2 or not outputs.shape[-1]:
-            what = "logits" if self.task == "multilabel" else "outputs"
-            advice = " (pass output=lambda out: out[:, None])" if outputs.dim() == 1 else ""
-            raise ValueError(f"model: expected {what} (N, ..., C >= 1), got shape {tuple(outputs.shape)}{advice}")
-        elif self.task == "multilabel" and self.take is logits_of:
-            check_not_sigmoid(outputs)
 
-
-def checked_labels(labels: Tensor | None, shape: tuple[int, ...] | None = None) -> Tensor | None:
-    """Class indices given with the inputs, or None."""
+def checked_labels(task: Task, labels: Tensor | None, shape: tuple[int, ...] | None = None) -> Tensor | None:
+    """Class indices given with the inputs, or None; other labels as they are."""
+    if labels is None or task.kind != "classification":
+        return labels
     try:
-        return None if labels is None else class_indices(labels, shape)
+        return task.labels(labels, shape)
     except ValueError as error:
         raise ValueError(f"{error}; or leave out the labels: pass the inputs by themselves") from error

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cgp.networks.model.inputs import Batch, batches, logits_of, model_device, to_device
+from cgp.networks.model.inputs import input_batches, model_device, to_device
 from cgp.networks.model.layout import token_layout
-from cgp.networks.model.progress import progress
+from cgp.networks.model.progress import Progress, progressing
 from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.model.temperature import logit_temperature, modules_with_temperature
-from cgp.networks.tasks.classification import CLASSIFICATIONS, task_output
-from cgp.networks.tasks.labels import check_inputs
+from cgp.networks.tasks import Task, as_task
 
 from .drawing import draw_batch
 from .draws import DrawVariance, draw_noises, seeds_from
@@ -27,9 +25,7 @@ from .moments import Moments, checked_labels
 from .prediction import Prediction
 from .settings import has_settings, settings_of
 
-__all__ = ["TASKS", "input_batches", "joined", "predict", "predict_batches"]
-
-TASKS = (*CLASSIFICATIONS, "regression", None)
+__all__ = ["joined", "predict", "predict_batches"]
 
 _START_AMPLITUDE = 0.1  # of cgp.convert
 _CALLER = 6  # frames from a warning to predict's caller: two of torch's decorators lie between them
@@ -42,7 +38,7 @@ def predict(
     inputs: Any,
     num_samples: int = 16,
     *,
-    task: str | None = "classification",
+    task: str | Task | None = "classification",
     noise: Tensor | float | Callable[[Any], Tensor] | None = None,
     sampling: str = "marginal",
     antithetic: bool = True,
@@ -52,7 +48,7 @@ def predict(
     keep_draws: bool = False,
     keep_variance: bool = True,
     output: Callable[[Any], Tensor] | None = None,
-    verbose: bool | None = None,
+    progress: Progress = None,
 ) -> Prediction:
     r"""Predict by S draws of the stochastic layers.
 
@@ -87,7 +83,8 @@ def predict(
         keep_variance: whether to keep the variance of each token in each stochastic layer.
         output: takes the tensor ``(N, ..., C)`` from what the model returns; None finds a tensor or ``.logits``, for
             embeddings also ``.pooler_output`` or ``.last_hidden_state``.
-        verbose: whether progress is shown; None shows it on a terminal, from ten seconds on.
+        progress: whether progress is shown (None: on a terminal, from ten seconds on), or what is called with the
+            number of batches done and of all.
 
     Returns:
         The prediction, on the model's device.
@@ -113,7 +110,7 @@ def predict(
     options: dict[str, Any] = {"num_samples": num_samples, "task": task, "noise": noise, "sampling": sampling}
     options |= {"antithetic": antithetic}
     options |= {"batch_size": batch_size, "seed": seed, "autocast": autocast, "keep_draws": keep_draws}
-    options |= {"keep_variance": keep_variance, "output": output, "verbose": verbose}
+    options |= {"keep_variance": keep_variance, "output": output, "progress": progress}
     return joined(list(_predictions(model, inputs, **options)))
 
 
@@ -151,7 +148,7 @@ def _predictions(
     inputs: Any,
     num_samples: int,
     *,
-    task: str | None = "classification",
+    task: str | Task | None = "classification",
     noise: Tensor | float | Callable[[Any], Tensor] | None = None,
     sampling: str = "marginal",
     antithetic: bool = True,
@@ -161,24 +158,21 @@ def _predictions(
     keep_draws: bool = False,
     keep_variance: bool = True,
     output: Callable[[Any], Tensor] | None = None,
-    verbose: bool | None = None,
+    progress: Progress = None,
 ) -> Iterator[Prediction]:
     """The predictions of the batches."""
-    _check(num_samples, sampling, task)
+    _check(num_samples, sampling)
     model, device = uncompiled(model), model_device(model)
-    task = settings_of(model).task or task
-    temperature = logit_temperature(model) if task in CLASSIFICATIONS else 1.0
-    take = output or (_embedding_of if task is None else logits_of)
-    if task in ("tokens", "dense"):
-        task, take = "classification", task_output(task, take)
+    asked = _asked(model, task, {"output": output, "noise": noise})
+    temperature = logit_temperature(model) if asked.has_classes else 1.0
     seeds, part = seeds_from(seed), None
     _warn_of_amplitudes(model)
-    for batch in progress(input_batches(model, inputs, batch_size), "predict", verbose):
-        labels = checked_labels(batch.labels) if task == "classification" else batch.labels
+    for batch in progressing(input_batches(model, inputs, batch_size), "predict", progress):
+        labels = checked_labels(asked, batch.labels)
         noises = list(draw_noises(num_samples, seeds, antithetic=antithetic))
         is_first, part = (
             part is None,
-            Moments(task, temperature, take, keep_draws, keep_variance, labels, *noises_of(model, noise)),
+            Moments(asked, temperature, keep_draws, keep_variance, labels, *noises_of(model, asked)),
         )
         part.variance = DrawVariance(antithetic=antithetic)
         inside = to_device(batch.inputs, device)
@@ -193,31 +187,6 @@ def _predictions(
         raise ValueError("inputs: expected at least one batch, got none")
 
 
-def input_batches(model: nn.Module, inputs: Any, batch_size: int | None) -> Iterator[Batch]:
-    """The batches of any inputs that :func:`predict` accepts."""
-    if isinstance(inputs, tuple):
-        _check_arguments(model, inputs)
-    pairs = isinstance(inputs, list) and inputs and all(isinstance(i, tuple) and len(i) == 2 for i in inputs)
-    for batch in batches(iter(inputs) if pairs else inputs, batch_size, dtype=_dtype(model)):
-        check_inputs(batch.inputs)
-        yield batch
-
-
-def _check_arguments(model: nn.Module, arguments: tuple[Any, ...]) -> None:
-    """Raise for a tuple that does not match the model's arguments, such as inputs and labels."""
-    try:
-        expected = inspect.signature(model.forward)
-    except (TypeError, ValueError):  # TorchScript
-        return
-    try:
-        expected.bind(*arguments)
-    except TypeError as error:
-        raise ValueError(
-            f"inputs: expected the arguments of {type(model).__name__}.forward, got a tuple of "
-            f"{len(arguments)} (pass [(inputs, labels)] for a batch with labels)"
-        ) from error
-
-
 def _warn_of_amplitudes(model: nn.Module) -> None:
     converted = [module._parameters for module in modules_with_temperature(model)]
     amplitudes = [parameters["log_amplitude"] for parameters in converted if "log_amplitude" in parameters]
@@ -230,11 +199,10 @@ def _warn_of_amplitudes(model: nn.Module) -> None:
         )
 
 
-def noises_of(
-    model: nn.Module, noise: Tensor | float | Callable[[Any], Tensor] | None
-) -> tuple[Tensor, Callable[[Any], Tensor] | None]:
+def noises_of(model: nn.Module, task: Task) -> tuple[Tensor, Callable[[Any], Tensor] | None]:
     """The factor of a regression's noise variance, and what takes that variance from what the model returns."""
     fitted, needs_head = settings_of(model).scale, settings_of(model).has_variance_head
+    noise = getattr(task, "noise", None)  # of a regression
     if needs_head and not callable(noise):
         raise ValueError(
             "noise: expected what takes the variance from what the model returns, as calibrate was given it, "
@@ -260,7 +228,7 @@ def _prediction(part: Moments, model: nn.Module) -> Prediction:
     """The prediction of a batch."""
     results: dict[str, Any] = dict.fromkeys(("probabilities", "total", "aleatoric", "epistemic"))
     return Prediction(
-        task=part.task,
+        task=part.task.kind,
         **results | part.results(),
         token_variance=part.variances,
         layout=token_layout(model),
@@ -301,21 +269,24 @@ def _whole_by_name(parts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
-def _embedding_of(output: Any) -> Tensor:
-    for name in ("pooler_output", "last_hidden_state"):
-        if isinstance(embedding := getattr(output, name, None), Tensor):
-            return embedding
-    return logits_of(output)
+def _asked(model: nn.Module, task: str | Task | None, options: dict[str, Any]) -> Task:
+    """The task, with what takes outputs and variances; a model calibrated for a regression predicts one."""
+    given = {name: value for name, value in options.items() if value is not None}
+    name: str | None
+    if isinstance(task, Task):
+        if given:
+            raise ValueError(f"{next(iter(given))}: expected None beside a task, which has its own, got another")
+        name, given = task.name, {field.name: getattr(task, field.name) for field in fields(task)}
+    else:
+        name = task
+    name = settings_of(model).task or name
+    if name != "regression" and given.pop("noise", None) is not None:
+        raise ValueError(f"noise: expected None with task={task!r}, got a variance (that is of task='regression')")
+    return as_task(name, **given)
 
 
-def _dtype(model: nn.Module) -> torch.dtype | None:
-    return next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
-
-
-def _check(num_samples: int, mode: str, task: str | None) -> None:
+def _check(num_samples: int, mode: str) -> None:
     if num_samples < 1:
         raise ValueError(f"num_samples: expected at least 1, got {num_samples}")
     if mode not in ("marginal", "joint"):
         raise ValueError(f"sampling: expected 'marginal' or 'joint', got {mode!r}")
-    if task not in TASKS:
-        raise ValueError(f"task: expected one of {TASKS}, got {task!r}")

@@ -8,20 +8,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from cgp.comparisons import gaussian_scores
 from cgp.extras import needs_extra
 from cgp.networks.guarantees.guarantees import Guarantees, withheld_answers
 from cgp.networks.model.layout import TokenLayout
-from cgp.networks.tasks.labels import NO_LABEL, check_finite, class_indices, whole_numbers
-from cgp.networks.tasks.metrics import classification_scores
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
 __all__ = ["Prediction", "data_frame"]
-
-_CENTRAL_90 = 1.6448536269514722  # standard deviations
 
 
 @dataclass(frozen=True, repr=False)
@@ -170,11 +165,12 @@ class Prediction(Guarantees):
         if len(given) != 1 or not 0.0 <= given[0] <= 1.0:
             raise ValueError(f"risk, coverage: expected one of them in [0, 1], got {risk!r} and {coverage!r}")
         sureness = self.sureness(tolerance, ranks=coverage is not None)
+        by_output = not self._task.has_classes
         if confidence is not None:
             return ~(sureness > self.thresholds(risk, confidence, tolerance, held_out).to(sureness.device))
-        columns = sureness.T if self.task == "regression" else sureness.flatten()[None]
+        columns = sureness.T if by_output else sureness.flatten()[None]
         withheld = torch.stack([withheld_answers(column, risk, coverage) for column in columns])
-        return withheld.T if self.task == "regression" else withheld.view(sureness.shape)
+        return withheld.T if by_output else withheld.view(sureness.shape)
 
     def score(self, labels: Any = None) -> dict[str, float]:
         """Score the prediction against the truth.
@@ -196,18 +192,7 @@ class Prediction(Guarantees):
         labels = self.labels if labels is None else torch.as_tensor(labels)
         if labels is None:
             raise ValueError("labels: expected the true labels, got None (the inputs came without)")
-        labels = labels.to(self.mean.device)
-        if self.task == "regression":
-            return self._regression_scores(labels)
-        p = self._classes("score")
-        if self.task == "multilabel":
-            p = torch.stack([1.0 - p, p], -1)
-        labels = class_indices(whole_numbers(labels) if self.task == "multilabel" else labels, tuple(p.shape))
-        check_finite(p.log(), labels, name="prediction")
-        real = labels.flatten() != NO_LABEL
-        if not real.any():
-            raise ValueError("labels: expected at least one label, got none")
-        return classification_scores(p.flatten(0, -2)[real].cpu(), labels.flatten()[real].cpu())
+        return self._task.score(self, labels.to(self.mean.device))
 
     def to_frame(self) -> pd.DataFrame:
         """A table with one row per prediction; needs pandas.
@@ -241,7 +226,7 @@ class Prediction(Guarantees):
         from cgp import plotting
 
         labels = self.labels if labels is None else torch.as_tensor(labels)
-        if labels is not None and self.task == "classification":
+        if labels is not None and self._task.name == "classification":
             real = (labels != -100).to(self.mean.device)
             right = self.classes == labels.to(self.mean.device)
             return plotting.reliability_diagram(self.confidence[real].cpu(), right[real].cpu(), ax=ax)
@@ -255,30 +240,15 @@ class Prediction(Guarantees):
     def _columns(self) -> dict[str, Tensor]:
         named = {"total": self.total, "aleatoric": self.aleatoric, "epistemic": self.epistemic}
         kept = {name: values for name, values in named.items() if values is not None}
-        if self.task == "classification":
-            return {"class": self.classes, "confidence": self.confidence, **kept}
-        what = {"multilabel": "probability", "regression": "mean"}.get(str(self.task), "output")
-        values = self.mean if self.probabilities is None else self.probabilities
-        columns = {f"{what} {i}": values[..., i] for i in range(values.shape[-1])}
+        columns = self._task.columns(self)
+        if all(values.dim() < self.mean.dim() for values in kept.values()):  # of each answer, not of each output
+            return columns | kept
         return columns | {f"{name} {i}": v[..., i] for name, v in kept.items() for i in range(v.shape[-1])}
 
     def _classes(self, name: str) -> Tensor:
         if self.probabilities is None:
             raise ValueError(f"{name}: expected a prediction of classes, got task={self.task!r}")
         return self.probabilities
-
-    def _regression_scores(self, values: Tensor) -> dict[str, float]:
-        values = values[:, None] if values.shape == self.mean.shape[:1] and self.mean.shape[1:] == (1,) else values
-        if values.shape != self.mean.shape:
-            raise ValueError(f"labels: expected shape {tuple(self.mean.shape)}, got {tuple(values.shape)}")
-        errors = values - self.mean
-        scores = {"rmse": float(errors.square().mean().sqrt())}
-        if self.total is None or not bool((self.total > 0).all()):
-            return scores
-        e, sd = (values.detach().cpu().double().numpy() for values in (errors, self.total.sqrt()))
-        nll, crps = gaussian_scores(e, sd)
-        inside = abs(e) <= _CENTRAL_90 * sd
-        return scores | {"nll": float(nll.mean()), "crps": float(crps.mean()), "coverage90": float(inside.mean())}
 
 
 def data_frame(columns: dict[str, Any], index: Any, names: list[str] | None = None) -> pd.DataFrame:

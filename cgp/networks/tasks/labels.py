@@ -1,25 +1,19 @@
-"""Checks of labelled data and of the logits of a classifier."""
+"""Checks of labels, and of the logits of a classifier."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
-
-from cgp.networks.model.inputs import Batch, batches, to_device
 
 __all__ = [
     "NO_LABEL",
     "check_finite",
-    "check_inputs",
     "check_logits",
     "check_not_sigmoid",
+    "check_outputs",
     "class_indices",
-    "labelled",
-    "labelled_batches",
     "values_for",
     "whole_numbers",
 ]
@@ -32,73 +26,9 @@ _STEPS = (100, 255, 256, 1_000, 10_000, 100_000)  # that probabilities may be ro
 _MOST_ROUNDING = 0.1  # of their sum, of any number of classes
 
 
-def labelled_batches(
-    data: Any,
-    device: torch.device,
-    *,
-    name: str = "data",
-    batch_size: int | None = None,
-    every: bool = False,
-    task: str = "classification",
-) -> list[Batch]:
-    """Read all batches of a labelled set, and check that labels are class indices, as far as possible without a model.
-
-    Args:
-        data: batches ``(inputs, labels)`` or dicts with "labels", or a data set of such examples, or a list of dicts
-            with one label each.
-        device: device of the batches.
-        name: name of the argument, for error messages.
-        batch_size: examples per batch; None is all at once for tensors, 32 for data sets.
-        every: whether every example has to have a label; otherwise −100 stands where there is none.
-        task: of "multilabel", labels are often the floats of a binary loss.
-
-    Returns:
-        The batches, with labels int64.
-
-    Raises:
-        ValueError: if there is no batch, or one without labels, or labels are no class indices.
-
-    Example:
-        >>> batch = labelled_batches([([[0.5], [1.0]], [0, 1])], torch.device("cpu"))
-        Traceback (most recent call last):
-        ...
-        ValueError: data: expected inputs that are tensors or arrays, got a list of lists (pass torch.tensor(inputs))
-    """
-    read = list(labelled(data, device, name=name, batch_size=batch_size, every=every, task=task))
-    if not read:
-        raise ValueError(f"{name}: expected at least one batch, got none")
-    return read
-
-
-def labelled(
-    data: Any, device: torch.device, *, name: str, batch_size: int | None, every: bool, task: str = "classification"
-) -> Iterator[Batch]:
-    """The batches of :func:`labelled_batches`, one after the other."""
-    if isinstance(data, tuple | Tensor | np.ndarray | Mapping):
-        raise ValueError(
-            f"{name}: expected batches (inputs, labels) or dicts with 'labels', got a {type(data).__name__} "
-            "(pass [(inputs, labels)], a list of one batch)"
-        )
-    data = iter(data) if isinstance(data, list) and not _are_examples(data) else data
-    for batch in batches(data, batch_size):
-        check_inputs(batch.inputs, name)
-        labels = batch.labels
-        labels = whole_numbers(labels) if task == "multilabel" and labels is not None else labels
-        yield Batch(*to_device((batch.inputs, class_indices(labels, name=name, every=every)), device))
-
-
 def whole_numbers(labels: Tensor) -> Tensor:
     """Labels of several classes as integers, where none is lost: they are often the floats of a binary loss."""
     return labels.long() if bool((labels == labels.round()).all()) else labels
-
-
-def check_inputs(inputs: Any, name: str = "inputs") -> None:
-    """Raise for lists of numbers, which a model would take as positional arguments."""
-    if isinstance(inputs, list) and inputs and isinstance(inputs[0], list | int | float):
-        items = "lists" if isinstance(inputs[0], list) else "numbers"
-        raise ValueError(
-            f"{name}: expected inputs that are tensors or arrays, got a list of {items} (pass torch.tensor(inputs))"
-        )
 
 
 def class_indices(
@@ -150,7 +80,7 @@ def class_indices(
     return indices
 
 
-def values_for(mean: Tensor, labels: Sequence[Tensor | None], name: str = "data") -> Tensor:
+def values_for(mean: Tensor, labels: Sequence[Tensor | None], name: str = "data", *, first: int = 0) -> Tensor:
     """Values in the shape of a model's outputs ``(N, C)``, finite."""
     values = torch.cat([part for part in labels if part is not None]).to(mean)
     values = values[:, None] if mean.shape[1:] == (1,) and values.dim() == 1 else values
@@ -159,7 +89,7 @@ def values_for(mean: Tensor, labels: Sequence[Tensor | None], name: str = "data"
         raise ValueError(f"{name}: expected values (N, C) of as many outputs as the model has, got {shapes}")
     for source, numbers in ((name, values), ("model", mean)):
         if not numbers.isfinite().all():
-            row = int((~numbers.isfinite()).nonzero()[0, 0])
+            row = first + int((~numbers.isfinite()).nonzero()[0, 0])
             raise ValueError(f"{source}: expected finite values, got NaN or infinity in row {row}")
     return values
 
@@ -196,6 +126,13 @@ def check_logits(logits: Tensor, *, classes_last: bool = False) -> None:
             "model: expected logits, got rows that sum to one, as behind a softmax (take the logits before it, or "
             "pass output=lambda p: p.clamp(min=1e-12).log())"
         )
+
+
+def check_outputs(outputs: Tensor, what: str = "outputs") -> None:
+    """Raise unless there is an output ``(N, ..., C >= 1)`` for each input."""
+    if outputs.dim() < 2 or not outputs.shape[-1]:
+        advice = " (pass output=lambda out: out[:, None])" if outputs.dim() == 1 else ""
+        raise ValueError(f"model: expected {what} (N, ..., C >= 1), got shape {tuple(outputs.shape)}{advice}")
 
 
 def check_finite(values: Tensor, labels: Tensor | None = None, *, first: int = 0, name: str = "model") -> None:
@@ -273,8 +210,3 @@ def _advice_on_shape(got: tuple[int, ...], logits: tuple[int, ...]) -> str:
     if got == (*logits[:1], *logits[2:]):
         return " (pass output=lambda out: out.movedim(1, -1): the classes come first here)"
     return ""
-
-
-def _are_examples(data: list[Any]) -> bool:
-    first = data[0] if data and isinstance(data[0], Mapping) else {}
-    return any(torch.as_tensor(first[name]).dim() == 0 for name in ("labels", "label") if name in first)

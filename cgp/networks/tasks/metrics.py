@@ -8,17 +8,20 @@ Probabilities are ``(N, C)``, labels ``(N,)`` int; a confidence is the probabili
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.stats import norm
+
+from cgp.comparisons import Difference, gaussian_scores
 
 from .labels import class_indices
 
 __all__ = [
     "LabelledScores",
+    "ValueErrors",
     "aurc",
     "auroc",
     "brier_scores",
@@ -81,11 +84,6 @@ class LabelledScores(NamedTuple):
         p = probabilities
         return cls(log_losses(p, labels), brier_scores(p, labels), p.max(-1), p.argmax(-1) == labels)
 
-    @staticmethod
-    def joined(parts: Sequence[LabelledScores]) -> LabelledScores:
-        """Scores of several sets together."""
-        return LabelledScores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
     def summary(self) -> dict[str, float]:
         """Scores of the set, those of :func:`classification_scores`."""
         top, right = self.confidence.astype(np.float64), self.correct
@@ -99,6 +97,46 @@ class LabelledScores(NamedTuple):
             "risk80": risk_at_coverage(top, right, 0.8),
             "risk90": risk_at_coverage(top, right, 0.9),
         }
+
+    def differences(self, reference: Any, groups: Array) -> dict[str, Difference]:
+        """Paired differences to the scores of another method; labels of one group, an input, depend on each other."""
+        pairs = {
+            "nll": self.losses - reference.losses,
+            "brier": self.briers - reference.briers,
+            "accuracy": 1.0 * self.correct - reference.correct,
+        }
+        return {name: Difference.of_groups(values, groups) for name, values in pairs.items()}
+
+
+class ValueErrors(NamedTuple):
+    """Errors of values with their standard deviations, from which the scores of a set follow.
+
+    Attributes:
+        errors: ``(N, C)``.
+        deviations: of the predictive normal distributions, ``(N, C)``.
+    """
+
+    errors: Array
+    deviations: Array
+
+    def summary(self) -> dict[str, float]:
+        """Scores of the set, averaged over rows and outputs: of the central 90 % interval coverage and width."""
+        nll, crps = gaussian_scores(self.errors, self.deviations)
+        half = float(norm.isf(0.05)) * self.deviations
+        means = {"nll": nll, "crps": crps, "coverage90": np.abs(self.errors) <= half, "width90": 2 * half}
+        scores = {name: float(values.mean()) for name, values in means.items()}
+        return scores | {"rmse": float(np.square(self.errors).mean()) ** 0.5}
+
+    def differences(self, reference: Any, groups: Array) -> dict[str, Difference]:
+        """Paired differences to the scores of another method."""
+        pairs = zip(gaussian_scores(*self), gaussian_scores(*reference), strict=True)
+        changes = [(mine - theirs).mean(1) for mine, theirs in pairs]
+        return {name: Difference.of_groups(v, groups) for name, v in zip(("nll", "crps"), changes, strict=True)}
+
+    @property
+    def cumulative(self) -> Array:
+        """The predictive distribution function at each value, ``(N C,)``."""
+        return norm.cdf(self.errors / self.deviations).ravel()
 
 
 def log_losses(probabilities: Any, labels: Any) -> Array:

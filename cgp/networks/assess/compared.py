@@ -1,0 +1,122 @@
+"""What a report compares: methods, detectors and prediction sets, by name or as objects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torch import nn
+
+from cgp.networks.detect.detector import DETECTORS, Detector
+from cgp.networks.detect.scores import InputScore
+from cgp.networks.guarantees.conformal import SetScore, as_set_score
+from cgp.networks.methods.known import Posterior, as_method
+from cgp.networks.model.blocks import stochastic_layers
+from cgp.networks.predict.method import Method
+from cgp.networks.predict.training import Training
+from cgp.networks.tasks import Task
+
+__all__ = ["Comparable", "Compared", "compared"]
+
+Comparable = str | Method | Detector | InputScore | SetScore
+
+_FIRST, *_OTHERS = DETECTORS[:3]
+_METHODS = ("posterior", "readout", "dropout")
+_DETECTORS = (_FIRST, *_OTHERS, "widest posterior's entropy", "epistemic", *DETECTORS[3:])
+
+
+class Compared(NamedTuple):
+    """What is compared, fitted to the training data where it needs some.
+
+    Attributes:
+        methods: besides the temperature or scale alone.
+        detectors: the first one is what the others are compared with.
+        sets: scores of classes.
+    """
+
+    methods: list[Method]
+    detectors: list[Detector]
+    sets: list[SetScore]
+
+    @property
+    def posterior(self) -> Posterior | None:
+        """The posterior among the methods."""
+        return next((method for method in self.methods if isinstance(method, Posterior)), None)
+
+
+def compared(compare: Sequence[Comparable] | None, model: nn.Module, task: Task, training: Training | None) -> Compared:
+    """What is asked for, or all methods and detectors that the model and the data allow.
+
+    Args:
+        compare: names or objects, or None.
+        model: the network.
+        task: the task.
+        training: its training data, or None.
+
+    Returns:
+        All of it.
+
+    Raises:
+        ValueError: if something cannot be compared.
+    """
+    found = Compared([], [], [])
+    for thing in _things(compare, model, task):
+        if obstacle := _obstacle(thing, found, model, task, training):
+            if compare is None:
+                continue
+            raise ValueError(obstacle)
+        if isinstance(thing, SetScore):
+            found.sets.append(thing)
+        elif isinstance(thing, Detector):
+            found.detectors.append(thing if training is None else thing.trained(training))
+        elif thing.name != task.parameter:  # which is compared in any case
+            found.methods.append(thing.fit(training) if thing.needs_train and training is not None else thing)
+    return found
+
+
+def _things(compare: Sequence[Comparable] | None, model: nn.Module, task: Task) -> list[Method | Detector | SetScore]:
+    """The objects, methods first; those that always count are among them."""
+    if isinstance(compare, str):
+        raise ValueError(f"compare: expected a list of names or objects, got the text {compare!r}")
+    names: Sequence[Comparable] = (*_METHODS, *_DETECTORS) if compare is None else compare
+    if compare is None and stochastic_layers(model):  # whose draws would be dropout's, too
+        names = [name for name in names if name != "dropout"]
+    things = [_named(each, task) for each in names]
+    if _scores_inputs(task) and all(each.name != _FIRST for each in things):
+        things.append(Detector(_FIRST, task))
+    return sorted(things, key=lambda each: (not isinstance(each, Method), each.name != _FIRST))
+
+
+def _named(thing: Comparable, task: Task) -> Method | Detector | SetScore:
+    if isinstance(thing, Method | Detector | SetScore):
+        return thing
+    if isinstance(thing, InputScore):
+        return Detector(thing, task)
+    if thing in Method.known:
+        return as_method(thing)
+    if thing in SetScore.known:
+        return as_set_score(thing)
+    if not set(thing.split(" + ")) <= set(InputScore.known):
+        names = (*Method.known, *InputScore.known, *SetScore.known)
+        raise ValueError(f"compare: expected some of {names}, or objects, got {thing!r}")
+    return Detector(thing, task)
+
+
+def _obstacle(
+    thing: Method | Detector | SetScore, found: Compared, model: nn.Module, task: Task, training: Training | None
+) -> str | None:
+    """Why something cannot be compared, or None."""
+    if not isinstance(thing, SetScore) and thing.needs_train and training is None:
+        return f"train: expected labelled training data to compare {thing.name!r}, got None"
+    if isinstance(thing, Method):
+        return thing.obstacle(model, task)
+    if not _scores_inputs(task):
+        which = f"task={task.name!r}, where inputs have no class each"
+        return f"compare: expected methods only with {which}, got {thing.name!r}"
+    if isinstance(thing, Detector) and thing.draws and found.posterior is None:
+        return f"compare: expected 'posterior' beside {thing.name!r}, which is of its draws"
+    return None
+
+
+def _scores_inputs(task: Task) -> bool:
+    return task.has_classes and task.is_per_input

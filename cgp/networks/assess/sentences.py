@@ -1,0 +1,100 @@
+"""The sentences of a report: which method to use, and which detectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from cgp.comparisons import Difference, critical_value
+
+from .claims import FEWEST_INPUTS, FEWEST_LABELS, FEWEST_WRONG, Detection
+
+if TYPE_CHECKING:
+    from .assessment import Assessment
+
+__all__ = ["about_detection", "about_methods"]
+
+
+def about_methods(report: Assessment) -> str:
+    """The method to use, with its benefit."""
+    method, task = report.method, report.recipe.task
+    plain, alone = _plain(report), report.recipe.choices[task.parameter].method
+    if not report.has_enough_labels:
+        return _too_few(report)
+    if method in report.beyond:
+        advice = report.recipe.choices[method].method.advice(task)
+        return f"Use {advice}: its NLL differs from that of {plain} by {report.beyond[method]} nats."
+    tried = {report.recipe.choices[name].method.label: change for name, change in report.beyond.items()}
+    nothing = f", to which {_nothing_added(tried)}" if tried else ""
+    call = f" (calibrate with method={alone.call})" if not task.has_classes else ""
+    if "as trained" not in report.scores:
+        return f"Use {plain}{call}{nothing}."
+    change = _in_nats(report.differences[task.parameter]["nll"])
+    if method == task.parameter:
+        return f"Use {plain}{call}{nothing}; it changes the NLL by {change}."
+    beyond = f" beyond {plain}, {_nothing_added(tried)}, and" if tried else ""
+    return f"Use the model as it is:{beyond} {plain} changes its NLL by {change}."
+
+
+def _plain(report: Assessment) -> str:
+    """The temperature or scale, in a sentence."""
+    if report.recipe.task.has_classes:
+        return "a temperature"
+    return "a factor of its variance" if "as trained" in report.scores else "a constant variance"
+
+
+def _too_few(report: Assessment) -> str:
+    task = report.recipe.task
+    if not task.has_classes:
+        return f"{report.num_labels} {task.examples} say nothing of variances: at least {FEWEST_LABELS} are needed."
+    which = "" if report.num_inputs >= report.num_labels else f" of {report.num_inputs} inputs"
+    return (
+        f"{report.num_labels} labels{which} with {report.num_wrong} wrong answers say nothing of temperatures and "
+        f"posteriors: at least {FEWEST_LABELS} with {FEWEST_WRONG} are needed."
+    )
+
+
+def _in_nats(change: Difference) -> str:
+    return f"{change} nats" if max(abs(change.mean), change.error) >= 5e-5 else "less than 0.0001 nats"
+
+
+def _nothing_added(tried: Mapping[str, Difference]) -> str:
+    """That methods, by their names in a sentence, add nothing."""
+    named = [f"the {name} (NLL {_in_nats(change)})" for name, change in tried.items()]
+    return f"{' and '.join(named)} add{'s' if len(named) == 1 else ''} nothing"
+
+
+def about_detection(detection: Mapping[str, Mapping[str, Detection]], chosen: Mapping[str, str | None]) -> list[str]:
+    """The detectors to use, for sets of other inputs by name, those with one verdict in one sentence."""
+    verdicts: dict[tuple[str, str], list[str]] = {}
+    for name, detectors in detection.items():
+        verdicts.setdefault(_verdict(detectors, chosen[name]), []).append(name)
+    return [_of_sets(kind, score, {n: detection[n] for n in names}) for (kind, score), names in verdicts.items()]
+
+
+def _verdict(detectors: Mapping[str, Detection], score: str | None) -> tuple[str, str]:
+    """The verdict on detecting a set, and the score it refers to."""
+    if next(iter(detectors.values())).num_inputs < FEWEST_INPUTS:
+        return "few", ""
+    if score is not None:
+        return "use", score
+    best = max(detectors, key=lambda name: detectors[name].auroc)
+    return "level" if detectors[best].is_right(critical_value(len(detectors))) else "none", best
+
+
+def _of_sets(kind: str, score: str, sets: Mapping[str, Mapping[str, Detection]]) -> str:
+    """The sentence about sets of other inputs with one verdict."""
+    which, plain = ", ".join(sets), next(iter(next(iter(sets.values()))))
+    if kind == "few":
+        return f"Too few of {which} to compare scores: at least {FEWEST_INPUTS} on either side are needed."
+    aurocs, against = (", ".join(f"{each[name].auroc:.3f}" for each in sets.values()) for name in (score, plain))
+    written = score.replace("Mahalanobis", "Mahalanobis distance")
+    if kind == "none":
+        return f"No score tells {which} from in-distribution inputs: the best, the {written}, has AUROC {aurocs}."
+    if score == plain:
+        return f"Nothing tells {which} from in-distribution inputs better than {plain}: AUROC {against}."
+    gains = ", ".join(str(each[score].gain) for each in sets.values())
+    numbers = f"AUROC {aurocs}, against {against} for {plain} ({gains})."
+    if kind == "use":
+        return f"To tell {which} from in-distribution inputs, use the {written}: {numbers}"
+    return f"At telling {which} from in-distribution inputs, the {written} is level with {plain}: {numbers}"

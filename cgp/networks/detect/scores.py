@@ -1,0 +1,313 @@
+"""Scores of inputs that are large for those of another kind, each an object that is known by its name."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from cgp.networks.methods.amplitudes import AmplitudeSearch
+from cgp.networks.methods.known import Posterior
+from cgp.networks.model.inputs import Batch
+from cgp.networks.predict.method import State
+from cgp.networks.predict.readout import GPReadout
+from cgp.networks.predict.training import Training
+from cgp.networks.tasks import Task
+from cgp.networks.tasks.entropies import uncertainties
+from cgp.networks.tasks.labels import check_finite
+
+from .mahalanobis import Mahalanobis
+
+__all__ = ["DrawnScore", "InputScore", "Seen", "Widest", "as_score", "numbers"]
+
+Array = NDArray[Any]
+
+
+class Widest(NamedTuple):
+    """The posterior whose draws are scored.
+
+    Attributes:
+        layers: layers to convert if the model has no stochastic layer: "last", "first", "all" or indices.
+        factor: factor of the amplitudes.
+        temperature: temperature of the draws.
+        num_samples: number S of draws.
+        sampling: "marginal" or "joint".
+        seed: seed of the draws.
+    """
+
+    layers: Any = "last"
+    factor: float = 1.0
+    temperature: float = 1.0
+    num_samples: int = 2
+    sampling: str = "marginal"
+    seed: int = 0
+
+
+class Seen:
+    """A batch of inputs as scores see it; what they ask for is computed then, and once.
+
+    Args:
+        model: the network.
+        task: takes logits and representation.
+        inputs: arguments of the network.
+        number: of the batch, each of which has its own noise.
+        first: number of inputs before this batch, for error messages.
+        name: of the inputs, likewise.
+        drawing: the network with the posterior that draws; None is the network, converted where it needs that.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        task: Task,
+        inputs: Any,
+        *,
+        number: int = 0,
+        first: int = 0,
+        name: str = "inputs",
+        drawing: nn.Module | None = None,
+    ) -> None:
+        self.model, self.task, self.inputs, self.drawing = model, task, inputs, drawing
+        self.number, self.first, self.name = number, first, name
+        self._drawn: dict[Widest, Tensor] = {}
+
+    @cached_property
+    def logits(self) -> Tensor:
+        """Logits ``(N, C)`` without draws."""
+        logits = self._search(self.model, Widest())[0]
+        if logits.dim() != 2:
+            raise ValueError(f"model: expected logits (N, C), one row for every input, got {tuple(logits.shape)}")
+        check_finite(logits, first=self.first, name=f"{self.name}: model")
+        return logits
+
+    @cached_property
+    def features(self) -> Array:
+        """The representation ``(N, d)``, float64."""
+        return numbers(self.task.features(self.model, self.inputs).double())
+
+    def draws(self, posterior: Widest) -> Tensor:
+        """Probabilities ``(S, N, C)`` of the draws of a posterior."""
+        if posterior not in self._drawn:
+            drawing = self.drawing or Posterior(layers=posterior.layers).drawing(self.model)
+            logits = self._search(drawing, posterior, posterior.factor)
+            self._drawn[posterior] = (logits / posterior.temperature).softmax(-1)
+        return self._drawn[posterior]
+
+    def with_logits(self, logits: Tensor) -> Seen:
+        """These inputs, with logits that were computed already."""
+        vars(self)["logits"] = logits
+        return self
+
+    def _search(self, model: nn.Module, posterior: Widest, factor: float = 0.0) -> Tensor:
+        search = AmplitudeSearch(model, posterior.num_samples, posterior.sampling, posterior.seed, self.task)
+        return next(search.draws([Batch(self.inputs, None)], (factor,), first=self.number))[2]
+
+
+class InputScore(ABC):
+    """A score that is large for inputs of another kind; a subclass with a name is known by it.
+
+    A score of your own says what it computes (:meth:`of`), after :meth:`fit` if it has to know the training data.
+    ``cgp.Detector(score)`` then has a threshold for it, :func:`cgp.assess` compares it, and :func:`cgp.save_pretrained`
+    keeps what :meth:`state` returns.
+
+    Attributes:
+        name: by which it is asked for and stored.
+        needs_train: whether :meth:`fit` needs labelled training data.
+        words: what it is, in a sentence.
+    """
+
+    name: ClassVar[str]
+    needs_train: ClassVar[bool] = False
+    words: ClassVar[str] = ""
+    known: ClassVar[dict[str, type[InputScore]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "name" in vars(cls):
+            InputScore.known[cls.name] = cls
+
+    def fit(self, training: Training) -> Self:
+        """The score fitted to what the network was trained on, if it needs that."""
+        return self
+
+    @abstractmethod
+    def of(self, seen: Seen) -> Array | Tensor:
+        """The score of each input, ``(N,)``."""
+
+    def state(self) -> State:
+        """What :meth:`of_state` makes the same score of."""
+        return {}, {}
+
+    @classmethod
+    def of_state(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> Self:  # noqa: ARG003
+        """The score of what :meth:`state` returned."""
+        return cls(**config)
+
+
+class Doubt(InputScore):
+    """One minus the largest probability."""
+
+    name = "1 - confidence"
+
+    def of(self, seen: Seen) -> Tensor:
+        """Of the logits."""
+        return 1 - seen.logits.softmax(-1).amax(-1)
+
+
+class Entropy(InputScore):
+    """The entropy of the probabilities, in nats."""
+
+    name = "entropy"
+
+    def of(self, seen: Seen) -> Tensor:
+        """Of the logits."""
+        return uncertainties(seen.logits[None].softmax(-1))[0]
+
+
+class Energy(InputScore):
+    r"""The energy, :math:`-\log\sum_c e^{f_c}`.
+
+    Note:
+        Liu et al., Energy-based Out-of-distribution Detection (NeurIPS 2020).
+    """
+
+    name = "energy"
+
+    def of(self, seen: Seen) -> Tensor:
+        """Of the logits."""
+        return -seen.logits.logsumexp(-1)
+
+
+@dataclass
+class DrawnScore(InputScore):
+    """A score of a posterior's draws, which :func:`cgp.assess` fits.
+
+    Args:
+        posterior: the posterior; None until it is fitted.
+    """
+
+    posterior: Widest | None = None
+
+    def of(self, seen: Seen) -> Tensor:
+        """Of the draws."""
+        if self.posterior is None:
+            raise ValueError(f"score: expected one that needs no posterior, got {self.name!r} (cgp.assess fits it)")
+        return self.of_draws(seen.draws(self.posterior))
+
+    @abstractmethod
+    def of_draws(self, draws: Tensor) -> Tensor:
+        """The score of each input from probabilities ``(S, N, C)``."""
+
+    def state(self) -> State:
+        """The posterior."""
+        return {"posterior": list(self.posterior or ())}, {}
+
+    @classmethod
+    def of_state(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> Self:  # noqa: ARG003
+        """The score of what :meth:`state` returned."""
+        return cls(Widest(*config["posterior"]))
+
+
+class DrawnEntropy(DrawnScore):
+    """The entropy of the averaged draws of the widest posterior, in nats."""
+
+    name = "widest posterior's entropy"
+
+    def of_draws(self, draws: Tensor) -> Tensor:
+        """Of the average."""
+        return uncertainties(draws)[0]
+
+
+class Disagreement(DrawnScore):
+    """The epistemic part of that entropy, in nats."""
+
+    name = "epistemic"
+
+    def of_draws(self, draws: Tensor) -> Tensor:
+        """The mutual information of class and draw."""
+        return uncertainties(draws)[2]
+
+
+@dataclass
+class ClassDistance(InputScore):
+    """The Mahalanobis distance of the representation to the nearest class of the training data.
+
+    Args:
+        distance: :meth:`fit` sets it.
+    """
+
+    distance: Mahalanobis | None = None
+
+    name, needs_train, words = "Mahalanobis", True, "Mahalanobis distance"
+
+    def fit(self, training: Training) -> Self:
+        """Fit means and covariance."""
+        return type(self)(Mahalanobis().fit(training.features.numpy(), training.labels.numpy()))
+
+    def of(self, seen: Seen) -> Array:
+        """Of the representation."""
+        assert self.distance is not None
+        return self.distance.score(seen.features)
+
+    def state(self) -> State:
+        """Means and factor."""
+        assert self.distance is not None
+        named = {"means": self.distance.means, "factor": self.distance.factor}
+        return {}, {name: torch.from_numpy(values) for name, values in named.items() if values is not None}
+
+    @classmethod
+    def of_state(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> Self:  # noqa: ARG003
+        """The score of what :meth:`state` returned."""
+        return cls(Mahalanobis(tensors["means"].numpy(), tensors["factor"].numpy()))
+
+
+@dataclass
+class ProcessVariance(InputScore):
+    """The variance of the Gaussian process that reads the representation out.
+
+    Args:
+        process: :meth:`fit` sets it.
+    """
+
+    process: GPReadout | None = None
+
+    name, needs_train = "GP variance", True
+
+    def fit(self, training: Training) -> Self:
+        """Take the process of the training data."""
+        return type(self)(training.process)
+
+    def of(self, seen: Seen) -> Tensor:
+        """Of the representation."""
+        assert self.process is not None
+        return self.process(seen.features).variance
+
+    def state(self) -> State:
+        """The process."""
+        assert self.process is not None
+        return self.process.state()
+
+    @classmethod
+    def of_state(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> Self:
+        """The score of what :meth:`state` returned."""
+        return cls(GPReadout.of_state(config, tensors))
+
+
+def as_score(score: str | InputScore) -> InputScore:
+    """A score by its name, or the score itself."""
+    if isinstance(score, InputScore):
+        return score
+    if score not in InputScore.known:
+        raise ValueError(f"name: expected one of {tuple(InputScore.known)}, got {score!r}")
+    return InputScore.known[score]()
+
+
+def numbers(values: Array | Tensor) -> Array:
+    """Scores as an array."""
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)

@@ -1,0 +1,105 @@
+"""A way of predicting with a network: what calibration prepares, a report compares, and a folder keeps by its name."""
+
+from __future__ import annotations
+
+from abc import ABC
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from torch import Tensor, nn
+
+from cgp.networks.tasks import Task
+
+from .readout import ReadoutPrediction
+
+if TYPE_CHECKING:
+    from .training import Training
+
+__all__ = ["Method", "State"]
+
+State = tuple[dict[str, Any], dict[str, Tensor]]
+"""What is written to a folder: numbers and text, and tensors, by name."""
+
+
+@dataclass
+class Method(ABC):
+    """A way of predicting with a network that is given; a subclass with a name is known by it.
+
+    A method of your own says how a copy of the network is changed (:meth:`apply`) and changed back (:meth:`undo`).
+    :func:`cgp.calibrate` then fits its temperature or scale, :func:`cgp.assess` compares it, and
+    :func:`cgp.save_pretrained` keeps what :meth:`state` returns.
+
+    Args:
+        scaled: whether the temperature or scale is fitted; otherwise it stays what it was.
+
+    Attributes:
+        name: by which it is asked for and stored.
+        label: name in tables.
+        words: what it is, in a sentence.
+        draws: whether predictions by it are averages of draws.
+        needs_train: whether :meth:`fit` needs labelled training data.
+    """
+
+    scaled: bool = True
+
+    name: ClassVar[str]
+    label: ClassVar[str] = ""
+    words: ClassVar[str] = ""
+    draws: ClassVar[bool] = False
+    needs_train: ClassVar[bool] = False
+    known: ClassVar[dict[str, type[Method]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "name" in vars(cls):
+            Method.known[cls.name] = cls
+            cls.label, cls.words = cls.label or cls.name, cls.words or cls.name
+
+    @property
+    def call(self) -> str:
+        """The argument ``method`` of :func:`cgp.calibrate` that applies it, as code."""
+        return repr(self.name)
+
+    def title(self, task: Task) -> str:
+        """Its name in the tables of a report."""
+        return f"{self.label} + {task.parameter}" if self.scaled else self.label
+
+    def advice(self, task: Task) -> str:
+        """What a report says of it."""
+        what = f"{self.words} with a {task.parameter}" if self.scaled else self.words
+        return f"{what} (calibrate with method={self.call})"
+
+    def obstacle(self, model: nn.Module, task: Task) -> str | None:
+        """Why the method cannot be used, as an error message, or None."""
+        return None
+
+    def fit(self, training: Training) -> Self:
+        """The method fitted to what the network was trained on, if it needs that."""
+        return self
+
+    def apply(self, model: nn.Module) -> nn.Module:
+        """A copy of a network, or one that shares its tensors, changed so that it predicts by the method.
+
+        Args:
+            model: a copy whose modules may be changed, but none of whose tensors.
+
+        Returns:
+            The changed copy.
+        """
+        return model
+
+    def undo(self, model: nn.Module) -> None:  # noqa: B027
+        """Change a copy that :meth:`apply` changed back, in place."""
+
+    def read(self, model: nn.Module, inputs: Any) -> ReadoutPrediction | None:
+        """The mean and variance of values in place of what the network returns, of a regression; None is the latter."""
+        return None
+
+    def state(self) -> State:
+        """What :meth:`of_state` makes the same method of."""
+        return {}, {}
+
+    @classmethod
+    def of_state(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> Self:  # noqa: ARG003
+        """The method of what :meth:`state` returned."""
+        return cls(**config)
