@@ -49,7 +49,7 @@ def temperature_claims(trials: int, labels: int, scale: float, classes: int) -> 
     for trial in range(trials):
         logits = scale * torch.randn(labels, classes, generator=generator)
         y = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
-        claims += bool(METHOD.search(assess(Logits(), [(logits, y)], posterior=None, seed=trial).sentence))
+        claims += bool(METHOD.search(assess(Logits(), [(logits, y)], seed=trial).sentence))
     return claims
 
 

@@ -27,6 +27,8 @@ from torch import Tensor, nn
 
 import cgp
 from cgp.networks.convert import attention_sites
+from cgp.networks.methods import Posterior
+from cgp.networks.tasks import Classification
 from experiments.atomic_files import write_text
 from experiments.grids import write_csv
 
@@ -157,8 +159,10 @@ def _assessed(model: nn.Module, host: Host) -> str:
     batches = [host.inputs(model) for _ in range(4)]
     data = [(inputs, torch.arange(len(_two_numbers(_call(model, inputs)))) % 2) for inputs in batches]
     try:
-        report = cgp.assess(model, data, posterior="all", folds=2, num_samples=2, output=_two_numbers)
-        factor, temperature = report.recipe.choices["widest posterior"]
+        report = cgp.assess(
+            model, data, task=Classification(_two_numbers), compare=[Posterior(layers="all")], num_samples=2
+        )
+        _, factor, temperature = report.recipe.choices["widest posterior"]
         options: dict[str, Any] = {"num_samples": _DRAWS, "output": _two_numbers, "seed": 0, "keep_draws": True}
         applied = report.apply(model, "widest posterior")
         by_hand = cgp.convert(model, layers="all", amplitude=_AMPLITUDE * factor)

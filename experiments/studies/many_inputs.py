@@ -53,12 +53,12 @@ def _measure(call: str, count: int) -> None:
     """Run one call and print seconds and peak memory in MB."""
     start, source = time.process_time(), Inputs(count)
     if call == "predict_batches":
-        for prediction in cgp.predict_batches(network(), source, verbose=False):
+        for prediction in cgp.predict_batches(network(), source, progress=False):
             prediction.confidence.sum()
     elif call == "predict":
         cgp.predict(network(), source, keep_variance=False)
     elif call == "assess":
-        cgp.assess(network(), source, posterior=None, ood={"shifted": (3.0 + x for x, _ in Inputs(10_000))})
+        cgp.assess(network(), source, compare=[], ood={"shifted": (3.0 + x for x, _ in Inputs(10_000))})
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024.0 if sys.platform != "darwin" else 1024.0**2)
     print(f"{time.process_time() - start:.1f} {peak:.0f}")
 

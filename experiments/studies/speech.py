@@ -25,6 +25,7 @@ from scipy.signal import resample_poly
 from torch import Tensor
 
 import cgp
+from cgp.networks.tasks import Regression
 
 __all__ = ["assess", "clips", "degraded", "host", "in_length", "score", "states"]
 
@@ -58,11 +59,11 @@ def assess(*, count: int = 100, num_samples: int = 4) -> None:
         list(zip(x.split(_BATCH), y.split(_BATCH), strict=True))
         for x, y in zip(states(degraded(clean)).split(count), values.split(count), strict=True)
     )
-    report = cgp.assess(network, known, task="regression", train=train, num_samples=num_samples, output=score)
+    report = cgp.assess(network, known, task=Regression(score), train=train, num_samples=num_samples)
     print(report, flush=True)
     for method in report.scores:
         applied = report.apply(network, method)
-        prediction = cgp.predict(applied, iter(new), num_samples, task="regression", output=score, seed=0)
+        prediction = cgp.predict(applied, iter(new), num_samples, task=Regression(score), seed=0)
         scores = prediction.score()
         if method != "scale":  # whose variance is the same everywhere
             scores["rmse of the surest 80 %"] = _surest(prediction)

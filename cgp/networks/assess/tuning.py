@@ -71,9 +71,7 @@ def entries_of(task: Task, plain: Method, methods: Sequence[Method]) -> dict[str
     Returns:
         For each, one or several rows: of a classifier's posterior also without a temperature, and the widest one.
     """
-    entries = (
-        {"as trained": Entry(plain, fits=False)} if task.has_classes or getattr(task, "has_variance", False) else {}
-    )
+    entries = {"as trained": Entry(plain, fits=False)} if task.has_distribution else {}
     entries[task.parameter] = Entry(plain)
     for method in methods:
         key = None if isinstance(method, Posterior) else method.name

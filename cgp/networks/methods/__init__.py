@@ -1,1 +1,7 @@
-"""Calibration on held-out labels: temperature, amplitudes of a posterior, dropout, read-out, scale of a variance."""
+"""Calibration methods, each an object: what a network's predictions are, with a temperature or a scale."""
+
+from cgp.networks.predict.method import Method
+
+from .known import Dropout, Posterior, Readout, Scale, Temperature
+
+__all__ = ["Dropout", "Method", "Posterior", "Readout", "Scale", "Temperature"]

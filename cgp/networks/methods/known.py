@@ -15,7 +15,7 @@ from cgp.attention import SamplingMixin
 from cgp.networks.convert.convert import convert
 from cgp.networks.convert.sites import attention_sites
 from cgp.networks.model.blocks import stochastic_layers
-from cgp.networks.model.dropout import restore_dropout, with_dropout
+from cgp.networks.model.dropout import NO_DROPOUT, has_dropout, restore_dropout, with_dropout
 from cgp.networks.model.inputs import logits_of
 from cgp.networks.model.representation import call_with_features, pooled_features
 from cgp.networks.model.structural_copy import with_own_buffers
@@ -101,7 +101,7 @@ class Posterior(Method):
     @property
     def call(self) -> str:
         """The argument ``method`` of :func:`cgp.calibrate` that applies it, as code."""
-        return "Posterior(criterion='likelihood')"
+        return "cgp.networks.methods.Posterior(criterion='likelihood')"
 
     def obstacle(self, model: nn.Module, task: Task) -> str | None:
         """It needs stochastic layers, or attention that can be converted."""
@@ -136,6 +136,10 @@ class Dropout(Method):
     name, draws = "dropout", True
     words = "the model's own dropout, left on,"
 
+    def obstacle(self, model: nn.Module, task: Task) -> str | None:
+        """It needs layers that drop."""
+        return None if has_dropout(model) else NO_DROPOUT
+
     def apply(self, model: nn.Module) -> nn.Module:
         """A network whose dropout draws."""
         return with_dropout(model)
@@ -165,7 +169,7 @@ class Readout(_WithoutDraws):
         """Every input needs one label."""
         if task.is_per_input:
             return None
-        return f"method: expected another with task={task.name!r}, where labels are not of inputs, got 'readout'"
+        return f"method: expected another for labels that are not of inputs, with task={task.name!r}, got 'readout'"
 
     def fit(self, training: Training) -> Self:
         """The process of a network's training data."""

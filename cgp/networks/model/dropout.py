@@ -13,7 +13,10 @@ from cgp.functional.noise import standard_normal
 
 from .structural_copy import structural_copy
 
-__all__ = ["SampledDropout", "has_dropout", "restore_dropout", "with_dropout"]
+__all__ = ["NO_DROPOUT", "SampledDropout", "has_dropout", "restore_dropout", "with_dropout"]
+
+
+NO_DROPOUT = "model: expected dropout layers (nn.Dropout) with a probability above 0, got a model without any"
 
 
 class SampledDropout(SamplingMixin, nn.Module):
@@ -71,9 +74,7 @@ def with_dropout(model: nn.Module) -> nn.Module:
     copy = structural_copy(model)
     owners = list(_dropout_layers(copy))
     if not owners:
-        raise ValueError(
-            "model: expected dropout layers (nn.Dropout) with a probability above 0, got a model without any"
-        )
+        raise ValueError(NO_DROPOUT)
     layers = {module: SampledDropout(module.p, _DIMS[type(module)], module).eval() for _, _, module in owners}
     for parent, name, module in owners:
         parent._modules[name] = layers[module]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import cgp
+from cgp.networks.methods import Posterior
 from cgp.networks.methods.temperature_scaling import fit_temperature
 from cgp.networks.tasks.metrics import auroc
 from experiments.atomic_files import write_atomically, write_text
@@ -102,7 +103,8 @@ def _gaussian_process(
     inputs = images[:64] if method == "sparse_cgp" else None
     converted = cgp.convert(task.model, method, [layer], inputs=inputs)
     parts = zip(images.split(_BATCH), labels.split(_BATCH), strict=True)
-    cgp.calibrate(converted, parts, criterion=criterion, num_samples=task.draws, sampling="joint")
+    joint = Posterior(criterion=criterion, sampling="joint")
+    cgp.calibrate(converted, parts, method=joint, num_samples=task.draws)
     predict = partial(cgp.predict, sampling="joint", seed=0, batch_size=_BATCH, keep_draws=True, keep_variance=False)
 
     def logits(images: Tensor) -> Tensor:

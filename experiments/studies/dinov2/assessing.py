@@ -43,8 +43,7 @@ def assess(*, data: Path, out: Path = Path("runs/dinov2"), seed: int = 0, images
         model,
         _labelled(test),
         train=_labelled(splits.train),
-        corrupt={name: list(Batches(part, _BATCH)) for name, part in others.items() if part.labels is not None},
-        ood={name: list(Batches(part, _BATCH)) for name, part in others.items() if part.labels is None},
+        ood={name: list(Batches(part, _BATCH)) for name, part in others.items()},
     )
     print(report)
     print(f"\n| set | AUROC of the {_NEIGHBOUR}th neighbour | − that of 1 - confidence |\n|---|--:|--:|")

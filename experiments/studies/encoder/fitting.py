@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 import cgp
+from cgp.networks.detect.detector import DETECTORS
+from cgp.networks.methods import Posterior
 from cgp.networks.model.likelihoods import CategoricalLikelihood
 from cgp.networks.model.objective import Objective
 from cgp.networks.model.representation import pooled_features
@@ -157,4 +159,6 @@ def assess(
     train_part, test = (list(zip(part, part.labels.split(_PREDICTED_BATCH), strict=True)) for part in known)
     # An iterator, because a list of dicts would be read as a list of examples.
     foreign = {"out of scope": iter(Batches(splits.others[OUT_OF_SCOPE], _PREDICTED_BATCH))}
-    print(cgp.assess(model.eval(), test, train=train_part, ood=foreign, posterior=posterior))
+    detectors = ("entropy", "energy", "widest posterior's entropy", "epistemic", *DETECTORS[3:])
+    compare: list[Any] = [Posterior(layers=posterior), "readout", *detectors]
+    print(cgp.assess(model.eval(), test, train=train_part, ood=foreign, compare=compare))

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
-from cgp.networks.detect.detectors import with_energy
+from cgp.networks.detect.detector import Detector
+from cgp.networks.detect.mahalanobis import Mahalanobis
 from cgp.networks.methods.temperature_scaling import fit_temperature
-from cgp.networks.model.representation import Mahalanobis, standardised
 from cgp.networks.tasks import metrics
 from experiments.atomic_files import read_json
 from experiments.evaluation import mean_probabilities, uncertainty
@@ -83,12 +83,14 @@ def _detectors(arrays: dict[str, Array]) -> dict[str, tuple[Array, Array]]:
     mahalanobis = Mahalanobis().fit(features["train"], arrays["train.labels"])
     energy = {part: detector_scores("Energy", arrays[f"{part}.logits"]) for part in _PARTS[1:]}
     distance = {part: mahalanobis.score(features[part]) for part in _PARTS[1:]}
-    scales = {"energy": standardised(energy["validation"]), "Mahalanobis": standardised(distance["validation"])}
+    known = {"energy": energy["validation"], "Mahalanobis": distance["validation"]}
+    summed = Detector("Mahalanobis + energy").knowing(known)
 
     def scores(part: str) -> dict[str, Array]:
         logits = arrays[f"{part}.logits"] / temperature
-        outputs = {"1 - confidence": detector_scores("MaxSoftmax", logits), "energy": energy[part]}
-        values = with_energy(outputs, {"Mahalanobis": distance[part]}, scales)
+        values = {"1 - confidence": detector_scores("MaxSoftmax", logits), "energy": energy[part]}
+        values["Mahalanobis"] = distance[part]
+        values[summed.name] = summed.combined(values)
         values["50th neighbour"] = neighbours.kneighbors(unit[part])[0][:, -1]
         if len(logits) > 1:
             values["epistemic"] = uncertainty(logits).epistemic

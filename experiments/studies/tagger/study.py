@@ -40,7 +40,7 @@ def assess(*, data: Path, count: int = 400, num_samples: int = 2) -> None:
     order = torch.randperm(len(right), generator=torch.Generator().manual_seed(0))[:count].tolist()
     sentences, model = with_errors([right[index] for index in order], tags()), host()
     known, new = batches(sentences[: count // 2]), batches(sentences[count // 2 :])
-    report = cgp.assess(model, known, task="tokens", num_samples=num_samples, verbose=False)
+    report = cgp.assess(model, known, task="tokens", num_samples=num_samples, progress=False)
     print(report, flush=True)
     for method in ("as trained", report.method):
         scores = cgp.predict(report.apply(model, method), iter(new), num_samples, task="tokens", seed=0).score()

@@ -93,7 +93,7 @@ def test_a_threshold_close_to_one_is_printed_with_the_digits_that_it_needs(saved
     answered = confidence > printed
     assert 0.9999 < printed < 1.0
     right = logits.argmax(-1) == labels
-    threshold = cgp.networks.predict.selective.risk_threshold(confidence, right, 0.05, 0.95)
+    threshold = cgp.networks.guarantees.selective.risk_threshold(confidence, right, 0.05, 0.95)
     np.testing.assert_array_equal(answered, confidence > threshold)
     assert answered.mean() > 0.05
 

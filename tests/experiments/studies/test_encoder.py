@@ -9,8 +9,8 @@ from scipy.special import logsumexp
 from torch.testing import assert_close
 from transformers import BertConfig, BertModel, BertTokenizer
 
+from cgp.networks.detect.mahalanobis import Mahalanobis
 from cgp.networks.model.blocks import draws, sampling
-from cgp.networks.model.representation import Mahalanobis
 from experiments.configuration import TrainingConfig
 from experiments.data import DataSplits, Examples
 from experiments.data.contextual import contextual_states

@@ -1,6 +1,5 @@
 """Every sentence of a report names calls that exist: each runs as printed, and predicts what the report does."""
 
-import ast
 import re
 from dataclasses import replace
 
@@ -10,12 +9,13 @@ from torch import nn
 
 import cgp
 from cgp.comparisons import Difference
-from cgp.networks.assess.assessment import ADVISED
 from cgp.networks.assess.claims import FEWEST_LABELS
-from cgp.networks.assess.regression_report import ADVISED as OF_VALUES
+from cgp.networks.methods.known import Posterior
 from cgp.networks.model.blocks import stochastic_layers
+from cgp.networks.tasks import Regression
 
 pytestmark = pytest.mark.filterwarnings("ignore:predict. one draw")
+METHODS = ("posterior", "GP read-out", "dropout")
 CLEAR, NONE = Difference(-1.0, 0.01), Difference(0.0, 0.01)
 
 
@@ -59,22 +59,19 @@ def reports(task):
     options = {"train": train} if task in ("classification", "regression") else {}
     if task == "classification":
         options |= {"ood": {"far": 9 * known[0][0]}}
-    posterior = None if task == "dense" else "last"
-    report = cgp.assess(model, known, task=task, num_samples=2, posterior=posterior, **options)
-    beyond = "beyond_scale" if task == "regression" else "beyond_temperature"
-    for best in (None, *getattr(report, beyond)):
-        yield replace(report, **{beyond: {name: CLEAR if name == best else NONE for name in getattr(report, beyond)}})
+    report = cgp.assess(model, known, task=task, num_samples=2, **options)
+    for best in (None, *report.beyond):
+        yield replace(report, beyond={name: CLEAR if name == best else NONE for name in report.beyond})
     first = "scale" if task == "regression" else "temperature"
     differences = report.differences | {first: dict.fromkeys(report.differences[first], CLEAR)}
-    yield replace(report, **{beyond: dict.fromkeys(getattr(report, beyond), NONE)}, differences=differences)
+    yield replace(report, beyond=dict.fromkeys(report.beyond, NONE), differences=differences)
     yield replace(report, num_inputs=FEWEST_LABELS - 1)
 
 
-def options_named(sentence):
-    """The options of each "(calibrate with ...)" in a sentence."""
-    for text in re.findall(r"\(calibrate with ([^)]*)\)", sentence):
-        call = ast.parse(f"f({text})").body[0].value
-        yield {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
+def methods_named(sentence):
+    """The method of each "(calibrate with method=...)" in a sentence."""
+    for text in re.findall(r"\(calibrate with method=((?:[^()]|\([^()]*\))*)\)", sentence):
+        yield eval(text)
 
 
 @pytest.mark.parametrize("task", ["classification", "tokens", "multilabel", "dense", "regression"])
@@ -88,33 +85,33 @@ def test_what_a_sentence_names_is_called_as_it_says(task):
         assert space["prediction"].mean.shape[0] == len(x)
         if task == "multilabel":
             assert not torch.allclose(space["prediction"].probabilities.sum(-1), torch.ones(()))
-        for options in options_named(report.sentence):
-            named.append(options["method"])
-            host = cgp.convert(model) if options["method"] == "posterior" else model
-            seen = {"train": train} if options["method"] == "readout" else {}
-            calibrated = cgp.calibrate(host, known, task=task, num_samples=2, **options, **seen).model
+        for method in methods_named(report.sentence):
+            named.append(getattr(method, "name", method))
+            host = cgp.convert(model) if isinstance(method, Posterior) else model
+            seen = {"train": train} if method == "readout" else {}
+            calibrated = cgp.calibrate(host, known, method=method, task=task, num_samples=2, **seen).model
             by_hand, applied = (cgp.predict(m, x, 8, task=task, seed=0) for m in (calibrated, space["model"]))
             torch.testing.assert_close(by_hand.mean, applied.mean, rtol=0.1, atol=0.1)
             assert bool(stochastic_layers(calibrated)) == bool(stochastic_layers(space["model"]))
-    advised = set(OF_VALUES if task == "regression" else ADVISED) & methods
+    advised = {method for method in methods if method.split(" + ")[0] in METHODS}
     assert methods - advised <= {"as trained", "temperature", "scale"}
     assert set(named) >= {method.split(" + ")[0].replace("GP read-out", "readout") for method in advised}
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_every_method_that_can_be_advised_is_tried(task):
-    assert {report.method for report in reports(task)} >= set(OF_VALUES if task == "regression" else ADVISED)
+    assert {report.method.split(" + ")[0] for report in reports(task)} >= set(METHODS)
 
 
 def test_a_factor_of_a_variance_is_fitted_by_the_call_that_is_named():
     model, known, _, x = problem("regression")
     heads = {"output": lambda out: out, "noise": lambda out: 0.01 + out.square()}
-    report = cgp.assess(model, known, task="regression", posterior=None, **heads)
+    report = cgp.assess(model, known, task=Regression(**heads), compare=["dropout"])
     report = replace(report, differences=report.differences | {"scale": {"nll": CLEAR, "crps": CLEAR}})
-    report = replace(report, beyond_scale=dict.fromkeys(report.beyond_scale, NONE))
+    report = replace(report, beyond=dict.fromkeys(report.beyond, NONE))
     assert "a factor of its variance (calibrate with method='scale')" in report.sentence
     assert report.calls.endswith("cgp.predict(model, inputs, output=..., noise=...)")
-    (options,) = options_named(report.sentence)
-    scaled = cgp.calibrate(model, known, task="regression", **options, **heads).model
+    (method,) = methods_named(report.sentence)
+    scaled = cgp.calibrate(model, known, method=method, task=Regression(**heads)).model
     applied = cgp.predict(report.apply(model), x, **heads)
     torch.testing.assert_close(cgp.predict(scaled, x, **heads).total, applied.total, rtol=1e-4, atol=1e-6)

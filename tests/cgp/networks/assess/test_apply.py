@@ -8,6 +8,7 @@ from scipy.optimize import minimize_scalar
 from torch import nn
 
 from cgp import Detector, assess, calibrate, convert, from_pretrained, predict, save_pretrained
+from cgp.networks.methods.known import Readout
 from cgp.networks.predict.readout import GPReadout
 from cgp.networks.predict.settings import settings_of
 from cgp.networks.tasks.metrics import auroc
@@ -45,7 +46,7 @@ def test_the_temperature_is_the_likeliest_of_all_labels(report):
 
 
 def test_the_posterior_is_that_of_conversion_by_hand(report):
-    factor, temperature = report.recipe.choices["posterior + temperature"]
+    _, factor, temperature = report.recipe.choices["posterior + temperature"]
     by_hand = convert(trained(), amplitude=0.1 * factor)
     expected = predict(by_hand, FOREIGN, 4, seed=0, keep_draws=True, task="regression").draws / temperature
     found = predict(report.apply(trained(), "posterior + temperature"), FOREIGN, 4, seed=0, keep_draws=True)
@@ -56,7 +57,7 @@ def test_the_read_out_is_that_by_hand(report):
     with torch.no_grad():
         readout = GPReadout(trained().features(X[:300]), Y[:300])
         expected = readout(trained().features(FOREIGN)).probabilities.log()
-    temperature = report.recipe.choices["GP read-out + temperature"][1]
+    temperature = report.recipe.choices["GP read-out + temperature"].parameter
     model = report.apply(trained(), "GP read-out + temperature")
     expected = (expected / temperature).softmax(-1).float()
     torch.testing.assert_close(predict(model, FOREIGN).probabilities, expected, rtol=1e-4, atol=1e-5)
@@ -89,7 +90,7 @@ def test_what_is_advised_is_applied(report):
     model = report.apply(trained())
     assert set(predict(model, FOREIGN, 2).ood) == advised
     assert all(f'prediction.ood["{name}"]' in str(report) for name in advised)
-    assert settings_of(model).readout is None
+    assert not isinstance(settings_of(model).method, Readout)
 
 
 def test_a_converted_model_keeps_its_posterior_only_where_it_is_advised():
@@ -100,7 +101,7 @@ def test_a_converted_model_keeps_its_posterior_only_where_it_is_advised():
     assert prediction.num_samples == 1
     scaled = report.apply(model, "posterior + temperature")
     assert predict(scaled, FOREIGN, 4).num_samples == 4
-    factor, _ = report.recipe.choices["posterior + temperature"]
+    factor = report.recipe.choices["posterior + temperature"].factor
     amplitudes = [m.log_amplitude.exp() for m in scaled.modules() if hasattr(m, "log_amplitude")]
     torch.testing.assert_close(amplitudes[0], torch.full_like(amplitudes[0], 0.5 * factor))
     assert report.apply(plain, "posterior").training == model.training  # settings do not pile up
@@ -128,7 +129,7 @@ def test_a_model_in_double_precision_is_assessed_in_it():
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(3, 2)).double(), torch.randn(120, 3, dtype=torch.float64)
     y = (x[:, 0] + 0.5 * torch.randn(120) > 0).long()
-    report = assess(model, [(x[:80], y[:80])], train=[(x[80:], y[80:])], posterior=None)
+    report = assess(model, [(x[:80], y[:80])], train=[(x[80:], y[80:])])
     with torch.no_grad():
         expected = float(nn.functional.cross_entropy(model(x[:80]), y[:80]))
     assert report.scores["as trained"]["nll"] == pytest.approx(expected, rel=1e-12)

@@ -16,8 +16,10 @@ from torch import nn
 from cgp import assess, convert
 from cgp.comparisons import Difference
 from cgp.networks.assess.claims import Detection
-from cgp.networks.model.representation import Mahalanobis, pooled_features
+from cgp.networks.detect.mahalanobis import Mahalanobis
+from cgp.networks.model.representation import pooled_features
 from cgp.networks.predict.readout import GPReadout
+from cgp.networks.tasks import Classification
 from tests.cgp.networks.model.digits import digits, trained
 
 X, Y = digits()
@@ -26,9 +28,8 @@ X, Y = digits()
 @pytest.fixture(scope="module")
 def report():
     validation = [(X[800:1000], Y[800:1000]), (X[1000:1200], Y[1000:1200])]
-    others = {"inverted": 1 - X[1200:1400]}
-    corrupt = {"bright": lambda x: x + 0.4, "dark": 0.3 * X[800:1000]}
-    return assess(trained(), validation, train=[(X[:300], Y[:300])], corrupt=corrupt, ood=others)
+    others = {"bright": lambda x: x + 0.4, "dark": 0.3 * X[800:1000], "inverted": 1 - X[1200:1400]}
+    return assess(trained(), validation, train=[(X[:300], Y[:300])], ood=others)
 
 
 @torch.no_grad()
@@ -64,7 +65,7 @@ def test_the_methods_keep_their_promises(report):
     assert report.scores["posterior + temperature"]["nll"] < report.scores["as trained"]["nll"] + 0.01
     assert abs(report.differences["widest posterior"]["accuracy"].mean) < 0.02
     both = np.array([report.scores[m]["nll"] for m in ("posterior + temperature", "temperature")])
-    assert report.beyond_temperature["posterior + temperature"].mean == pytest.approx(both[0] - both[1])
+    assert report.beyond["posterior + temperature"].mean == pytest.approx(both[0] - both[1])
 
 
 def test_scores_of_other_inputs_are_those_by_hand(report):
@@ -120,7 +121,12 @@ BETTER, LEVEL, WORSE, SMALL = (-0.03, 0.01), (-0.01, 0.005), (0.01, 0.005), (-0.
 @pytest.mark.parametrize(
     ("beyond", "scaled", "method", "words"),
     [
-        ([BETTER], BETTER, "posterior + temperature", "Use the posterior of the best likelihood with its temperature"),
+        (
+            [BETTER],
+            BETTER,
+            "posterior + temperature",
+            "Use the posterior of the attention, of the best likelihood,",
+        ),
         ([(-0.02, 0.005), BETTER], BETTER, "GP read-out + temperature", "Use a GP read-out of the representation"),
         ([LEVEL], BETTER, "temperature", "Use a temperature, to which the posterior (NLL -0.0100 ± 0.0050 nats) adds"),
         ([SMALL], BETTER, "temperature", "Use a temperature, to which the posterior (NLL -0.0010 ± 0.0001 nats) adds"),
@@ -135,7 +141,7 @@ def test_a_method_is_recommended_if_its_gain_is_clear_and_worth_having(report, b
     methods = ("posterior + temperature", "GP read-out + temperature")
     changed = dataclasses.replace(
         report,
-        beyond_temperature={method: Difference(*change) for method, change in zip(methods, beyond, strict=False)},
+        beyond={method: Difference(*change) for method, change in zip(methods, beyond, strict=False)},
         differences=report.differences | {"temperature": {"nll": Difference(*scaled)}},
         detection={},
     )
@@ -149,8 +155,8 @@ def test_nothing_is_recommended_for_few_labels_or_few_errors(report, labels, wro
     few = dataclasses.replace(
         report,
         num_labels=labels,
-        correct=report.correct | {"as trained": correct},
-        beyond_temperature={"posterior + temperature": Difference(*BETTER)},
+        outcomes=report.outcomes | {"as trained": report.outcomes["as trained"]._replace(correct=correct)},
+        beyond={"posterior + temperature": Difference(*BETTER)},
         detection={},
     )
     assert few.method == "as trained"
@@ -222,7 +228,7 @@ def test_the_picture_shows_the_recommended_methods(report):
 
     assert titles(report) == list(dict.fromkeys(("as trained", "temperature", report.method)))
     likely = {"posterior + temperature": Difference(-1.0, 0.01)}
-    changed = dataclasses.replace(report, beyond_temperature=likely, detection={"noise": detectors((0.1, 0.01))})
+    changed = dataclasses.replace(report, beyond=likely, detection={"noise": detectors((0.1, 0.01))})
     assert titles(changed) == ["as trained", "temperature", "posterior + temperature"]
     panel = changed.plot().axes[-1]
     assert panel.get_xlabel() == "AUROC"
@@ -236,7 +242,7 @@ def test_the_picture_shows_the_recommended_methods(report):
 def test_a_model_is_not_changed_and_converted_ones_keep_their_layers():
     model = convert(copy.deepcopy(trained()), layers="all").train()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    result = assess(model, torch.utils.data.TensorDataset(X[800:900], Y[800:900]), num_samples=2, folds=2)
+    result = assess(model, torch.utils.data.TensorDataset(X[800:900], Y[800:900]), num_samples=2)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert model.training
     assert "posterior" in result.scores
@@ -246,7 +252,7 @@ def test_a_model_is_not_changed_and_converted_ones_keep_their_layers():
 def test_a_model_without_attention_is_assessed_without_a_posterior():
     x = torch.linspace(-2, 2, 60)[:, None]
     model, data = nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 2)), [(x, (x[:, 0] > 0).long())]
-    assert assess(model, data).scores == assess(model, data, posterior=None).scores
+    assert assess(model, data).scores == assess(model, data, compare=[]).scores
 
 
 def test_attention_that_cannot_be_converted_is_named_with_a_way_out():
@@ -260,9 +266,12 @@ def test_attention_that_cannot_be_converted_is_named_with_a_way_out():
             return self.head((q @ (k.mT @ v)).mean(-2))
 
     data = [(torch.randn(40, 3, 4), torch.arange(40) % 2)]
-    with pytest.raises(ValueError, match="posterior: expected None, or attention that can be converted, got 'last'"):
+    with pytest.raises(
+        ValueError,
+        match="layers: expected attention that can be converted, got 'last'",
+    ):
         assess(nn.Sequential(LinearAttention()), data)
-    assert "temperature" in assess(nn.Sequential(LinearAttention()), data, posterior=None).scores
+    assert "temperature" in assess(nn.Sequential(LinearAttention()), data, compare=[]).scores
 
 
 def test_features_are_the_inputs_of_the_last_linear_layer():
@@ -273,23 +282,29 @@ def test_features_are_the_inputs_of_the_last_linear_layer():
         pooled_features(nn.Identity(), torch.zeros(1, 2))
 
 
+def twice(out):
+    return out[:, None].expand(-1, 2, -1)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"folds": 1}, "folds: expected at least 2"),
-        ({"posterior": "middle"}, "posterior: expected one of"),
-        ({"validation": X[:20]}, "validation: expected batches"),
-        ({"validation": [(X[:4], Y[:4])]}, "validation: expected at least 5 labels, one a fold, got 4"),
+        ({"compare": ["typicality"]}, "compare: expected some of .*, or objects, got 'typicality'"),
+        ({"compare": "posterior"}, "compare: expected a list of names or objects, got the text 'posterior'"),
+        ({"compare": ["readout"]}, "train: expected labelled training data to compare 'readout', got None"),
+        ({"compare": ["dropout"]}, "model: expected dropout layers"),
+        ({"compare": ["epistemic"]}, "compare: expected 'posterior' beside 'epistemic', which is of its draws"),
+        ({"data": X[:20]}, "data: expected batches"),
+        ({"data": [(X[:4], Y[:4])]}, "data: expected at least 5 labels, one a fold, got 4"),
         ({"train": [(X[:20], Y[:20] + 1)]}, r"train: expected labels that are class indices from 0 to 9, got 1 to 10"),
         ({"train": [(X[:20], Y[:20].float())]}, "train: expected labels that are class indices"),
         (
-            {"output": lambda out: out[:, None].expand(-1, 2, -1), "validation": [(X[:9], Y[:9, None].expand(-1, 2))]},
+            {"task": Classification(twice), "data": [(X[:9], Y[:9, None].repeat(1, 2))]},
             r"model: expected logits \(N, C\), one label for every input",
         ),
-        ({"validation": []}, "expected at least one batch, got none"),
-        ({"corrupt": {"a": X}, "ood": {"a": X}, "posterior": None}, "ood: expected names that corrupt does not have"),
+        ({"data": []}, "expected at least one batch, got none"),
     ],
 )
 def test_bad_arguments_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        assess(trained(), **{"validation": [(X[:20], Y[:20])], **options})
+        assess(trained(), **{"data": [(X[:20], Y[:20])], **options})

@@ -6,7 +6,7 @@ import torch
 from scipy.stats import binom
 from torch import nn
 
-from cgp import assess
+from cgp import Detector, assess
 from cgp.networks.assess.claims import best_detector
 from cgp.networks.assess.detection import compare_detectors
 
@@ -18,13 +18,19 @@ def null_scores(rng, inputs):
     common = rng.normal(size=inputs)
     names = ("1 - confidence", "entropy", "energy", "widest posterior's entropy", "epistemic")
     outputs = {name: common + 0.5 * rng.normal(size=inputs) for name in names}
-    return outputs, {name: rng.normal(size=inputs) for name in ("Mahalanobis", "GP variance")}
+    return outputs | {name: rng.normal(size=inputs) for name in ("Mahalanobis", "GP variance")}
+
+
+def compared(known, others):
+    """Nine detectors, two of them sums with the energy."""
+    names = [*known, "Mahalanobis + energy", "GP variance + energy"]
+    return compare_detectors([Detector(name).knowing(known) for name in names], known, {"other": others})["other"]
 
 
 def reports(inside, outside):
     rng = np.random.default_rng(0)
     for _ in range(TRIALS):
-        yield compare_detectors(null_scores(rng, inside), {"other": null_scores(rng, outside)})["other"]
+        yield compared(null_scores(rng, inside), null_scores(rng, outside))
 
 
 @pytest.mark.parametrize("sizes", [(20, 20), (400, 20), (100, 200)])
@@ -41,9 +47,8 @@ def test_false_claims_of_a_detector_are_at_most_a_twentieth(sizes):
 
 def test_a_detector_that_is_better_is_claimed():
     rng = np.random.default_rng(1)
-    outputs, far = null_scores(rng, 200)
-    moved = far | {"GP variance": rng.normal(1.5, size=200)}
-    detectors = compare_detectors(null_scores(rng, 400), {"other": (outputs, moved)})["other"]
+    moved = null_scores(rng, 200) | {"GP variance": rng.normal(1.5, size=200)}
+    detectors = compared(null_scores(rng, 400), moved)
     assert best_detector(detectors, len(detectors) - 1) == "GP variance"
     assert best_detector({name: d._replace(num_inputs=19) for name, d in detectors.items()}, 8) is None
 
@@ -63,7 +68,7 @@ def test_no_temperature_is_claimed_for_logits_that_are_calibrated(labels, trials
     for seed in range(trials):
         logits = 4 * torch.randn(labels, 2, generator=generator)
         y = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
-        claims += assess(Calibrated(), [(logits, y)], posterior=None, seed=seed).method != "as trained"
+        claims += assess(Calibrated(), [(logits, y)], seed=seed).method != "as trained"
     assert claims <= binom.ppf(0.99, trials, 0.05)
 
 
@@ -71,4 +76,4 @@ def test_a_temperature_is_claimed_for_logits_three_times_too_large():
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(200, 5, generator=generator)
     y = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
-    assert assess(Calibrated(), [(3 * logits, y)], posterior=None).method == "temperature"
+    assert assess(Calibrated(), [(3 * logits, y)]).method == "temperature"

@@ -1,6 +1,7 @@
 """Regression networks from assess to the disk: scores by scipy, each method equal to what its model predicts."""
 
 import copy
+import dataclasses
 
 import numpy as np
 import pytest
@@ -10,13 +11,14 @@ from scipy.stats import norm
 from torch import nn
 
 import cgp
-from cgp.networks.assess.regression_report import report_of
-from cgp.networks.methods.regression import Normals
+from cgp.networks.methods.values import Normals
 from cgp.networks.predict.readout import GPReadout
+from cgp.networks.tasks import Regression
+from cgp.networks.tasks.metrics import ValueErrors
 
 pytestmark = pytest.mark.filterwarnings("ignore:predict. one draw")
 
-METHODS = ["scale", "dropout + scale", "posterior + scale", "GP read-out + scale"]
+METHODS = ["scale", "posterior + scale", "GP read-out + scale", "dropout + scale"]
 
 
 class Tower(nn.Module):
@@ -58,10 +60,10 @@ def report():
 
 def test_the_scale_is_that_of_the_other_folds():
     model, x, y = problem()
-    found = cgp.assess(model, [(x, y)], task="regression", posterior=None, folds=2)
+    found = cgp.assess(model, [(x, y)], task="regression", compare=["dropout"])
     with torch.no_grad():
         errors = (y - model(x)).numpy()
-    fold = (torch.randperm(len(y), generator=torch.Generator().manual_seed(0)) % 2).numpy()
+    fold = (torch.randperm(len(y), generator=torch.Generator().manual_seed(0)) % 5).numpy()
     scale = np.stack([np.square(errors[fold != f]).mean(0) for f in fold])
     expected = -norm.logpdf(errors, scale=np.sqrt(scale))
     assert found.scores["scale"]["nll"] == pytest.approx(expected.mean(), rel=1e-9)
@@ -75,9 +77,9 @@ def test_the_scale_is_that_of_the_other_folds():
 def test_a_difference_is_that_of_the_rows():
     rng = np.random.default_rng(0)
     values = torch.from_numpy(rng.standard_normal((50, 2)))
-    means = torch.zeros(50, 2, dtype=torch.float64)
-    scored = {"scale": (means, means + 1.0), "dropout + scale": (means, means + 2.0)}
-    found = report_of(scored, values, None).beyond_scale["dropout + scale"]
+    errors = values.numpy()
+    alone, wider = ValueErrors(errors, np.ones((50, 2))), ValueErrors(errors, np.full((50, 2), 2**0.5))
+    found = wider.differences(alone, np.arange(50))["nll"]
     rows = (norm.logpdf(values, scale=1.0) - norm.logpdf(values, scale=2**0.5)).mean(1)
     assert found.mean == pytest.approx(rows.mean())
     assert found.error == pytest.approx(rows.std(ddof=1) / np.sqrt(50))
@@ -131,7 +133,7 @@ def test_what_helps_is_recommended_and_what_does_not_is_not(report):
     x = torch.linspace(-3, 3, 300)[:, None]
     y = (3 * x).sin() + 0.1 * torch.randn(300, 1)
     frozen = nn.Sequential(nn.Linear(1, 32), nn.Tanh(), nn.Linear(32, 1)).eval()  # untrained: only a read-out fits
-    found = cgp.assess(frozen, [(x[::2], y[::2])], task="regression", train=[(x[1::2], y[1::2])], posterior=None)
+    found = cgp.assess(frozen, [(x[::2], y[::2])], task="regression", train=[(x[1::2], y[1::2])])
     assert found.method == "GP read-out + scale"
     assert "calibrate with method='readout'" in found.sentence
     assert cgp.predict(found.apply(frozen), [(x[::2], y[::2])]).score()["rmse"] < 0.5 * found.scores["scale"]["rmse"]
@@ -144,15 +146,15 @@ def test_a_variance_head_is_compared_as_it_is_and_with_a_factor(tmp_path):
     with torch.no_grad():
         mean, variance = model(x)
         y = mean + torch.randn(400, 1) * (4 * variance).sqrt()
-    found = cgp.assess(model, [(x, y)], task="regression", posterior=None, **heads)
+    found = cgp.assess(model, [(x, y)], task=Regression(**heads))
     assert list(found.scores) == ["as trained", "scale"]
     assert found.method == "scale"
     assert "a factor of its variance" in found.sentence
-    assert found.recipe.choices["scale"][1].item() == pytest.approx(4.0, rel=0.2)
+    assert found.recipe.choices["scale"].parameter.item() == pytest.approx(4.0, rel=0.2)
     assert cgp.predict(found.apply(model), [(x, y)], **heads).score()["coverage90"] == pytest.approx(0.9, abs=0.04)
     as_trained = cgp.predict(found.apply(model, "as trained"), x, **heads)
     torch.testing.assert_close(as_trained.total, variance)
-    right = cgp.assess(model, [(x, mean + (y - mean) / 2)], task="regression", posterior=None, **heads)
+    right = cgp.assess(model, [(x, mean + (y - mean) / 2)], task=Regression(**heads))
     assert right.method == "as trained"
     assert "as it is" in right.sentence
 
@@ -209,9 +211,7 @@ def test_the_report_is_a_table_a_page_and_a_picture(report):
     assert report.sentence.replace("'", "&#x27;") in report.to_html()
     figure = report.plot()
     assert [t.get_text() for t in figure.axes[0].get_legend().get_texts()] == METHODS
-    small = report_of(
-        {"scale": (torch.zeros(9, 1), torch.ones(9, 1))}, torch.randn(9, 1, generator=torch.Generator()), None
-    )
+    small = dataclasses.replace(report, num_labels=9, num_inputs=9)
     assert small.sentence == "9 rows of values say nothing of variances: at least 20 are needed."
 
 
@@ -220,16 +220,14 @@ def test_what_does_not_fit_is_refused(report):
     pairs = [(x, y)]
     with pytest.raises(ValueError, match="ood: expected None with task='regression', got dict"):
         cgp.assess(model, pairs, task="regression", ood={"far": x})
-    with pytest.raises(ValueError, match="noise: expected None with task='classification'"):
-        cgp.assess(model, pairs, noise=lambda out: out)
-    with pytest.raises(ValueError, match=r"validation: expected values \(N, C\) of as many outputs"):
+    with pytest.raises(ValueError, match=r"data: expected values \(N, C\) of as many outputs"):
         cgp.assess(model, [(x, y[:, :1])], task="regression")
-    with pytest.raises(ValueError, match="validation: expected finite values, got NaN or infinity in row 3"):
+    with pytest.raises(ValueError, match="data: expected finite values, got NaN or infinity in row 3"):
         cgp.assess(model, [(x, y.index_fill(0, torch.tensor([3]), torch.nan))], task="regression")
-    with pytest.raises(ValueError, match="validation: expected at least 5 rows of values"):
+    with pytest.raises(ValueError, match="data: expected at least 5 rows of values"):
         cgp.assess(model, [(x[:4], y[:4])], task="regression")
     with pytest.raises(ValueError, match=r"noise: expected positive variances of shape \(30, 2\)"):
-        cgp.assess(model, pairs, task="regression", noise=lambda out: out)
+        cgp.assess(model, pairs, task=Regression(noise=lambda out: out))
     with pytest.raises(ValueError, match="method: expected one of .* got 'temperature'"):
         report.apply(model, "temperature")
     with pytest.raises(ValueError, match="expected the one that was assessed"):
@@ -242,9 +240,9 @@ def test_a_representation_of_other_functions_is_read_throughout(tmp_path):
 
     model, x, y = problem()
     train, known = [(x[120:], y[120:])], [(x[:120], y[:120])]
-    found = cgp.assess(model, known, task="regression", train=train, posterior=None, features=features)
+    found = cgp.assess(model, known, task=Regression(features=features), train=train)
     by_hand = GPReadout(features(model, x[120:]), y[120:], task="regression")(features(model, x[:9]))
-    options = {"task": "regression", "method": "readout", "train": train, "features": features}
+    options = {"task": Regression(features=features), "method": "readout", "train": train}
     calibrated = cgp.calibrate(model, known, **options).model
     for changed in (found.apply(model, "GP read-out + scale"), calibrated):
         torch.testing.assert_close(cgp.predict(changed, x[:9]).mean.double(), by_hand.mean, rtol=1e-5, atol=1e-5)

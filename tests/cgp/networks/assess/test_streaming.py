@@ -53,12 +53,12 @@ def few_are_kept(monkeypatch):
 
 def test_a_large_set_is_read_again_and_scored_whole(few_are_kept, monkeypatch):
     model, source, options = network(3), Source(), {"num_samples": 2, "train": list(Source())[:5]}
-    streamed = cgp.assess(model, source, ood={"other": Source()}, corrupt={"half": lambda x: x / 2}, **options)
+    streamed = cgp.assess(model, source, ood={"half": lambda x: x / 2, "other": Source()}, **options)
     assert source.passes > 3
     assert source.most <= 4
     assert streamed.num_labels == BATCHES * SIZE
     monkeypatch.undo()
-    whole = cgp.assess(model, list(Source()), ood={"other": Source()}, corrupt={"half": lambda x: x / 2}, **options)
+    whole = cgp.assess(model, list(Source()), ood={"half": lambda x: x / 2, "other": Source()}, **options)
     assert list(streamed.scores) == list(whole.scores)
     assert streamed.scores["as trained"] == pytest.approx(whole.scores["as trained"])
     assert streamed.detection["half"]["energy"].auroc == pytest.approx(whole.detection["half"]["energy"].auroc)
@@ -95,7 +95,7 @@ def test_another_order_is_noticed(few_are_kept):
 
 def test_what_can_be_read_once_is_kept(few_are_kept):
     source = Source()
-    report = cgp.assess(network(3), iter(source), num_samples=4, posterior=None)
+    report = cgp.assess(network(3), iter(source), num_samples=4, compare=[])
     assert source.passes == 1
     assert report.num_labels == BATCHES * SIZE
 
@@ -106,7 +106,7 @@ def test_inputs_with_more_labels_than_are_kept_are_tuned_on_another(monkeypatch)
     torch.manual_seed(0)
     model, x = nn.Conv2d(1, 3, 1), torch.randn(6, 1, 6, 6)
     data = [(x[i : i + 1], torch.randint(3, (1, 6, 6))) for i in range(6)]
-    report = cgp.assess(model, data, task="dense", folds=3)
+    report = cgp.assess(model, data, task="dense")
     assert report.num_labels == 6 * 36
     assert report.scores["temperature"]["nll"] < report.scores["as trained"]["nll"]
 
@@ -128,10 +128,10 @@ def test_predictions_come_one_after_the_other():
 def test_progress_is_quiet_in_a_file_and_shown_when_asked(capsys):
     model = network(3)
     cgp.predict(model, Source())
-    cgp.assess(model, Source(), posterior=None)
+    cgp.assess(model, Source(), compare=[])
     assert capsys.readouterr().err == ""
-    cgp.predict(model, Source(), verbose=True)
-    cgp.assess(model, Source(), posterior=None, verbose=True)
+    cgp.predict(model, Source(), progress=True)
+    cgp.assess(model, Source(), compare=[], progress=True)
     shown = capsys.readouterr().err
     assert "predict: 8 batches" in shown
     assert "assess: 100%" in shown

@@ -61,7 +61,7 @@ def test_the_temperature_is_the_likeliest_of_all_labels(task, problem, tmp_path)
 @pytest.mark.parametrize(("task", "problem"), [("multilabel", several), ("dense", maps)])
 def test_assessments_are_of_labels_by_inputs(task, problem):
     model, x, y = problem()
-    report = assess(model, [(x[:10], y[:10]), (x[10:], y[10:])], task=task, posterior=None)
+    report = assess(model, [(x[:10], y[:10]), (x[10:], y[10:])], task=task)
     with torch.no_grad():
         expected = losses_of(task, model(x), y)
     assert report.scores["as trained"]["nll"] == pytest.approx(float(expected.mean()), rel=1e-4)
@@ -83,6 +83,6 @@ def test_what_was_not_named_is_refused():
         calibrate(model, [(x, y / 2)], task="multilabel", method="temperature")
     conv, images, labels = maps()
     with pytest.raises(ValueError, match="expected logits|labels of shape"):
-        assess(conv, [(images, labels.clamp(min=0))], posterior=None)
+        assess(conv, [(images, labels.clamp(min=0))])
     with pytest.raises(ValueError, match=r"expected logits \(N, C, H, W\) with task='dense'"):
         predict(model, x, task="dense")

@@ -93,7 +93,7 @@ def test_a_tagger_is_assessed_applied_scored_and_saved(tmp_path):
     assert torch.equal(again.probabilities, prediction.probabilities)
     by_hand = calibrate(model, [held_out], task="tokens", method="temperature")
     assert by_hand.num_labels == int((held_out[1] != -100).sum())
-    assert by_hand.temperature == pytest.approx(report.recipe.choices["temperature"][1], rel=1e-4)
+    assert by_hand.temperature == pytest.approx(report.recipe.choices["temperature"].parameter, rel=1e-4)
 
 
 def test_padding_after_the_labels_changes_nothing():
@@ -106,8 +106,8 @@ def test_padding_after_the_labels_changes_nothing():
         def forward(self, words):
             return nn.functional.pad(model(words[:, :6]), (0, 0, 0, 2))
 
-    plain = assess(model, [(ids, labels)], task="tokens", posterior=None)
-    padded = assess(Cut(), [(words, longer)], task="tokens", posterior=None)
+    plain = assess(model, [(ids, labels)], task="tokens", compare=[])
+    padded = assess(Cut(), [(words, longer)], task="tokens", compare=[])
     assert plain.scores == padded.scores
 
 
@@ -120,7 +120,7 @@ def test_what_was_not_named_is_refused():
     with pytest.raises(ValueError, match="ood: expected None with task='tokens', got dict"):
         assess(model, [part], task="tokens", ood={"others": part[0]})
     with pytest.raises(ValueError, match=r"model: expected logits \(N, n, C\), one label for every token"):
-        assess(nn.Linear(2, 3), [(torch.randn(30, 2), torch.arange(30) % 3)], task="tokens", posterior=None)
+        assess(nn.Linear(2, 3), [(torch.randn(30, 2), torch.arange(30) % 3)], task="tokens", compare=[])
     with pytest.raises(ValueError, match="task: expected one of"):
         assess(model, [part], task="spans")
     with pytest.raises(ValueError, match="expected values that are floating-point numbers"):

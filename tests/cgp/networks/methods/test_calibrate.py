@@ -9,10 +9,12 @@ import torch
 from torch import nn
 
 from cgp import CGPAttention, SparseCGPAttention, calibrate, convert, predict
+from cgp.networks.methods import Posterior
 from cgp.networks.methods.amplitudes import AmplitudeSearch, LabelScores, chosen, tune
-from cgp.networks.model.inputs import Batch, logits_of
+from cgp.networks.model.inputs import Batch
 from cgp.networks.model.structural_copy import structural_copy
 from cgp.networks.model.temperature import logit_temperature, set_logit_temperature
+from cgp.networks.tasks import Classification
 from tests.cgp.networks.convert import hosts
 from tests.cgp.networks.model.digits import digits, trained
 
@@ -114,12 +116,12 @@ def test_the_figures_are_those_of_predictions():
 def test_no_temperature_or_amplitude_nearby_is_better():
     model, x, y = overconfident()
     parts = [(x[:24], y[:24]), (x[24:], y[24:])]
-    report = calibrate(model, parts, criterion="likelihood", num_samples=8, seed=0)
+    report = calibrate(model, parts, method=Posterior(criterion="likelihood"), num_samples=8, seed=0)
     temperatures = [report.temperature * 2.0 ** (k / 64) for k in range(-8, 9)]
-    search = AmplitudeSearch(model, 8, "marginal", 0, logits_of, lambda count: None)
+    search = AmplitudeSearch(model, 8, "marginal", 0, Classification())
     best = search.scores([Batch(*part) for part in parts], (1.0,), temperatures)[1.0].best(1.0)
     assert best.nll == pytest.approx(report.nll, abs=1e-6)
-    assert best.temperature == pytest.approx(report.temperature)
+    assert best.parameter == pytest.approx(report.temperature)
     sizes = tune(search.scores([Batch(*part) for part in parts], (0.0, 2**-0.25, 1.0, 2**0.25)))
     assert sizes[1.0].nll == pytest.approx(chosen(sizes, "likelihood").nll, abs=1e-6)
 
@@ -133,16 +135,16 @@ def test_draws_are_not_sharpened():
         return LabelScores(temperatures, -nll, torch.ones(6, 4, dtype=torch.bool), torch.zeros(6, 4))
 
     flat, sharp = scores(9.0, 8.0, 7.0, 6.0, 5.0, 4.0), scores(4.0, 5.0, 6.0, 7.0, 8.0, 9.0)
-    assert tune({0.0: flat, 1.0: sharp})[1.0].temperature == 1.0
+    assert tune({0.0: flat, 1.0: sharp})[1.0].parameter == 1.0
     between = scores(9.0, 7.0, 5.0, 4.0, 6.0, 8.0)
-    assert tune({0.0: flat, 1.0: between})[1.0].temperature == 1.5
-    assert tune({0.0: scores(5.0, 4.0, 6.0, 7.0, 8.0, 9.0), 1.0: sharp})[1.0].temperature == 0.5
-    assert [trial.temperature for trial in tune({0.0: flat, 1.0: flat}).values()] == [4.0, 4.0]
+    assert tune({0.0: flat, 1.0: between})[1.0].parameter == 1.5
+    assert tune({0.0: scores(5.0, 4.0, 6.0, 7.0, 8.0, 9.0), 1.0: sharp})[1.0].parameter == 0.5
+    assert [trial.parameter for trial in tune({0.0: flat, 1.0: flat}).values()] == [4.0, 4.0]
 
 
 def test_the_widest_is_wider_than_the_likeliest_and_as_good(wide):
     model, x, y = overconfident()
-    likely = calibrate(model, [(x[:24], y[:24]), (x[24:], y[24:])], criterion="likelihood")
+    likely = calibrate(model, [(x[:24], y[:24]), (x[24:], y[24:])], method=Posterior(criterion="likelihood"))
     report = wide[2]
     assert report.factor > likely.factor > 0
     assert report.disagreement > likely.disagreement
@@ -153,7 +155,7 @@ def test_the_widest_is_wider_than_the_likeliest_and_as_good(wide):
 def test_a_temperature_that_the_model_has_stays_and_counts():
     model, x, y = overconfident()
     set_logit_temperature(model, 3.0)
-    report = calibrate(model, [(x, y)], temperature=False)
+    report = calibrate(model, [(x, y)], method=Posterior(scaled=False))
     assert report.temperature == logit_temperature(model) == 3.0
     expected = nn.functional.cross_entropy(model(x) / 3.0, y).item()
     torch.testing.assert_close(report.nll_mean, expected, rtol=1e-5, atol=1e-5)
@@ -179,11 +181,15 @@ SPARSE = SparseCGPAttention(8, 2, mean="softmax")
         (SPARSE, {}, "data: expected at least one batch"),
         (SPARSE, {"data": [torch.zeros(2, 3, 8)]}, r"data: expected batches \("),
         (SPARSE, {"data": [(torch.zeros(2, 3, 8), torch.arange(2))]}, r"data: expected labels of shape \(2, 3\)"),
-        (SPARSE, {"criterion": "best"}, "criterion: expected one of"),
         (SPARSE, {"num_samples": 1}, "num_samples: expected at least 2"),
-        (SPARSE, {"sampling": "mean"}, "sampling: expected"),
     ],
 )
 def test_bad_arguments_are_refused(model, options, message):
     with pytest.raises(ValueError, match=message):
         calibrate(model, **{"data": [], **options})
+
+
+@pytest.mark.parametrize("options", [{"criterion": "best"}, {"sampling": "mean"}, {"layers": "middle"}])
+def test_bad_options_of_a_posterior_are_refused(options):
+    with pytest.raises(ValueError, match=f"{next(iter(options))}: expected"):
+        Posterior(**options)

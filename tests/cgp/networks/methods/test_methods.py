@@ -9,10 +9,12 @@ from torch import nn
 
 from cgp import Detector, GPReadout, assess, calibrate, from_pretrained, pipeline, predict, save_pretrained
 from cgp.functional.noise import noise
-from cgp.networks.detect.detectors import DETECTORS
+from cgp.networks.detect.detector import DETECTORS
+from cgp.networks.methods import Temperature
 from cgp.networks.model.dropout import SampledDropout, with_dropout
 from cgp.networks.model.temperature import logit_temperature
 from cgp.networks.predict.draws import draw_noises, seeds_from
+from cgp.networks.tasks import Classification
 from tests.cgp.networks.convert import hosts
 
 
@@ -123,21 +125,21 @@ def test_what_a_method_needs_is_asked_for():
         calibrate(nn.Linear(4, 3), [(x, y)], method="dropout")
     with pytest.raises(ValueError, match="method='temperature' takes any classifier"):
         calibrate(model, [(x, y)])
-    with pytest.raises(ValueError, match="temperature: expected True"):
-        calibrate(model, [(x, y)], method="temperature", temperature=False)
+    with pytest.raises(ValueError, match="scaled: expected True"):
+        calibrate(model, [(x, y)], method=Temperature(scaled=False))
     with pytest.raises(ValueError, match="name: expected one of"):
         Detector("typicality")
     with pytest.raises(ValueError, match="expected fit"):
         Detector("energy").score(model, x)
     with pytest.raises(ValueError, match="train: expected labelled training data for 'GP variance'"):
         Detector("GP variance").fit(model, x)
-    with pytest.raises(ValueError, match="cgp.assess fits its posterior"):
+    with pytest.raises(ValueError, match="cgp.assess fits it"):
         Detector("epistemic").fit(model, x)
 
 
 def test_detectors_with_other_functions_are_not_written(tmp_path):
     model, x, _ = problem()
-    detector = Detector("energy", output=lambda out: 2 * out).fit(model, x)
+    detector = Detector("energy", task=Classification(lambda out: 2 * out)).fit(model, x)
     with pytest.raises(ValueError, match="expected detectors with the default features and output"):
         save_pretrained(detector.attach(model), tmp_path / "folder")
     assert not (tmp_path / "folder").exists()
@@ -205,7 +207,7 @@ def test_a_read_out_reads_what_the_output_layer_reads(build, represent):
     model, x = build().eval(), torch.randn(90, 4)
     y = (x[:, 0] > 0).long() + (x[:, 1] > 0.5).long()
     train, known = [(x[:60], y[:60])], [(x[60:], y[60:])]
-    report = assess(model, known, train=train, posterior=None)
+    report = assess(model, known, train=train)
     by_hand = GPReadout(represent(model, x[:60]), y[:60])(represent(model, x[60:])).probabilities.log()
     for changed in (
         calibrate(model, known, method="readout", train=train).model,
@@ -234,12 +236,12 @@ def test_a_model_without_linear_layers_is_given_its_representation(tmp_path):
     train, known = [(x[:60], y[:60])], [(x[60:], y[60:])]
     options = {"output": lambda out: out[1], "features": lambda model, x: model(x)[1].detach()}
     with pytest.raises(ValueError, match=r"expected a linear layer .* \(pass features=..., a function of the model"):
-        calibrate(model, known, method="readout", train=train, output=options["output"])
+        calibrate(model, known, method="readout", train=train, task=Classification(options["output"]))
     by_hand = GPReadout(model(x[:60])[1], y[:60])(model(x[60:])[1]).probabilities.log()
-    report = assess(model, known, train=train, posterior=None, **options)
+    report = assess(model, known, train=train, task=Classification(**options))
     assert "cgp.predict(model, inputs, output=...)" in report.calls
     for changed in (
-        calibrate(model, known, method="readout", train=train, **options).model,
+        calibrate(model, known, method="readout", train=train, task=Classification(**options)).model,
         report.apply(model, "GP read-out + temperature"),
     ):
         found = predict(changed, x[60:], output=options["output"])
@@ -250,9 +252,7 @@ def test_a_model_without_linear_layers_is_given_its_representation(tmp_path):
             save_pretrained(changed, tmp_path / "folder")
     doubled = options | {"output": lambda out: 2 * out[1]}
     with pytest.raises(ValueError, match="output: expected a function that takes one of the tensors"):
-        calibrate(model, known, method="readout", train=train, **doubled)
-    with pytest.raises(ValueError, match="features: expected the default with method='temperature'"):
-        calibrate(model, known, method="temperature", features=options["features"], output=options["output"])
+        calibrate(model, known, method="readout", train=train, task=Classification(**doubled))
 
 
 def test_sampled_dropout_follows_the_noise():

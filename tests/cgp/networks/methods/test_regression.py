@@ -8,7 +8,9 @@ from scipy.stats import norm
 from torch import nn
 
 from cgp import calibrate, convert, from_pretrained, predict, save_pretrained, with_held_out
+from cgp.networks.methods import Posterior
 from cgp.networks.predict.readout import GPReadout
+from cgp.networks.tasks import Regression
 from tests.oracles import rbf
 
 pytestmark = pytest.mark.filterwarnings("ignore:predict. one draw")
@@ -65,7 +67,7 @@ def test_a_variance_head_gets_a_factor(tmp_path):
         mean, variance = model(x)
     y = mean + torch.randn(mean.shape) * (4 * variance).sqrt()
     heads = {"output": lambda out: out[0], "noise": lambda out: out[1]}
-    report = calibrate(model, [(x, y)], task="regression", method="scale", **heads)
+    report = calibrate(model, [(x, y)], task=Regression(**heads), method="scale")
     torch.testing.assert_close(report.scale, ((y - mean).square() / variance).double().mean(0), rtol=1e-5, atol=1e-6)
     assert ((report.scale > 3) & (report.scale < 5)).all()
     prediction = predict(report.model, x, **heads)
@@ -162,7 +164,7 @@ def test_a_posterior_gets_its_amplitude_and_a_scale(tmp_path):
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     options = {"task": "regression", "num_samples": 32, "seed": 0}
     report, plain = (calibrate(model, [(x, y)], method=m, **o) for m, o in (
-        ("posterior", options | {"criterion": "likelihood"}), ("scale", {"task": "regression"})))  # fmt: skip
+        (Posterior(criterion="likelihood"), options), ("scale", {"task": "regression"})))  # fmt: skip
     assert 4 <= report.factor <= 16
     assert report.scores["nll"] < plain.scores["nll"] - 0.1
     by_hand = predict(convert(host, amplitude=0.1 * report.factor), x, 32, task="regression", seed=0)
@@ -181,7 +183,7 @@ def test_a_posterior_gets_its_amplitude_and_a_scale(tmp_path):
 
 def test_no_other_amplitude_of_a_posterior_is_likelier():
     model, host, x, y = attending()
-    options = {"task": "regression", "method": "posterior", "criterion": "likelihood", "num_samples": 32, "seed": 0}
+    options = {"task": "regression", "method": Posterior(criterion="likelihood"), "num_samples": 32, "seed": 0}
     chosen = calibrate(model, [(x, y)], **options).factor
     losses = {}
     for factor in (chosen / 4, chosen, 4 * chosen):
@@ -226,7 +228,7 @@ def test_what_is_no_regression_is_refused():
     ):
         with pytest.raises(ValueError, match=message):
             calibrate(model, [batch], **options)
-    with pytest.raises(ValueError, match="method: expected one of .* with task='regression', got 'temperature'"):
+    with pytest.raises(ValueError, match="method: expected 'scale' with task='regression', got 'temperature'"):
         calibrate(model, [(x, y)], task="regression", method="temperature")
     with pytest.raises(ValueError, match="task: expected one of"):
         calibrate(model, [(x, y)], task="ranking")

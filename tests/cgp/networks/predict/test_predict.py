@@ -334,7 +334,8 @@ def test_every_source_of_inputs_gives_the_same_prediction():
 def test_sums_over_draws_are_those_of_the_draws():
     model, x = classifier(noise=0.1), torch.randn(5, 4, 4)
     for task in ("classification", "multilabel", "regression", None):
-        p = predict(model, x, 6, seed=0, task=task, keep_draws=True, noise=torch.tensor([0.1, 0.2, 0.3]))
+        noise = torch.tensor([0.1, 0.2, 0.3]) if task == "regression" else None
+        p = predict(model, x, 6, seed=0, task=task, keep_draws=True, noise=noise)
         if task == "classification":
             expected = uncertainties(p.draws)
         elif task == "multilabel":

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from cgp import assess, calibrate, convert, predict
+from cgp.networks.methods import Posterior
 from cgp.networks.tasks.labels import check_logits, class_indices
 from tests.cgp.networks.model.digits import digits
 
@@ -177,7 +178,9 @@ class Overflow(nn.Module):
 def test_an_amplitude_whose_draws_overflow_is_not_chosen(criterion):
     limit = 1.2 * float(model()(X).detach().abs().max())
     m = model(last=Overflow(limit))
-    free, report = (calibrate(each, [(X, Y)], num_samples=4, criterion=criterion) for each in (model(), m))
+    free, report = (
+        calibrate(each, [(X, Y)], method=Posterior(criterion=criterion), num_samples=4) for each in (model(), m)
+    )
     assert report.nll < 10
     assert report.factor <= free.factor
     assert (criterion == "likelihood") or report.factor < free.factor
@@ -216,7 +219,7 @@ def test_a_converted_model_that_was_never_calibrated_warns():
     with pytest.warns(UserWarning, match=r"the amplitude that cgp.convert starts from \(0.1\)"):
         predict(convert(Host().eval()), X, 2)
     calibrated = convert(Host().eval())
-    calibrate(calibrated, [(X, Y)], num_samples=2, temperature=False)
+    calibrate(calibrated, [(X, Y)], method=Posterior(scaled=False), num_samples=2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         predict(calibrated, X, 2)
@@ -249,7 +252,7 @@ def test_behind_a_sigmoid_are_no_logits(call):
     """p = .88 would be read as a logit, whose sigmoid is .71."""
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(3, 4), nn.Sigmoid()), torch.randn(60, 3)
-    options = {calibrate: {"method": "temperature"}, assess: {"posterior": None}, predict: {"num_samples": 1}}[call]
+    options = {calibrate: {"method": "temperature"}, assess: {}, predict: {"num_samples": 1}}[call]
     with pytest.raises(ValueError, match=r"values in \[0, 1\] only, as behind a sigmoid"):
         call(model, [(x, (x[:, :1] > torch.zeros(4)).long())], task="multilabel", **options)
     few = predict(model, x[:1], 1, task="multilabel")  # four numbers may be in [0, 1] by chance
