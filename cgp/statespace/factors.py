@@ -16,7 +16,7 @@ __all__ = ["FilterState", "RowFactor", "SpaceFactor", "factor_of"]
 _SMALLEST_NOISE = 1e-9  # in units of the prior variance: below, a reading may say all about the state before a lane
 _MOST_STATES = 32
 _WORK = 5000  # squares of states that lanes take in the time of a row
-_MOST_ENTRIES = 2**26  # of the covariances of all states
+_MOST_ENTRIES = 2**27  # that are kept of all states
 
 
 class SpaceFactor(Protocol):
@@ -63,16 +63,17 @@ def factor_of(chain: Chain, start: Array | None = None, *, complete: bool = Fals
     Raises:
         NotPositiveDefiniteError: if it cannot be factored.
     """
-    if _lanes_are_faster(chain, complete):
+    if _lanes_are_faster(chain, complete, keep):
         return LaneFactor(LaneTables(chain, complete, continued=start is not None), start, keep)
     return RowFactor(chain, start, keep)
 
 
-def _lanes_are_faster(chain: Chain, complete: bool) -> bool:
+def _lanes_are_faster(chain: Chain, complete: bool, keep: bool) -> bool:
     """Whether lanes are exact to rounding, and take less time than the rows one by one."""
     observed, rows = chain.observed, len(chain.observed)
     visits = observed.size if complete else max(int(observed.sum()), rows)
-    if chain.size > _MOST_STATES or visits * chain.size**2 > _MOST_ENTRIES or not observed.any():
+    entries = visits * chain.size * (chain.size if keep else 8)
+    if chain.size > _MOST_STATES or entries > _MOST_ENTRIES or not observed.any():
         return False
     prior = float((np.square(chain.loadings) @ chain.stationary[0, 0]).max())
     if chain.variances[observed].min() <= _SMALLEST_NOISE * prior:

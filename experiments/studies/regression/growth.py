@@ -11,11 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gpytorch
 import numpy as np
 import torch
+from gpytorch.kernels import MaternKernel, ScaleKernel
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from torch import Tensor
 
+from cgp.kernels import Markov
 from cgp.plotting.style import PALETTE, style
 from cgp.regression import CorrelatedGPRegressor, SeriesCorrelatedGPRegression, correlated_covariance
 from cgp.regression.observations import Observations
@@ -46,7 +50,8 @@ def growth(
 
     With given parameters of a Matérn 3/2 process (coregionalised outputs): evidence with gradient, evidence alone,
     means and variances at all rows, an update by a row with its forecast; and the default fit with predictions at all
-    rows. For one output the same by tinygp and celerite2, where these are installed.
+    rows. For one output the same by an ``ExactGP`` of GPyTorch with a Markov kernel, and by tinygp and celerite2, where
+    these are installed.
 
     Args:
         out: where tables, rows and the picture go.
@@ -69,7 +74,7 @@ def growth(
 
 _TASKS = ("evidence and gradient", "evidence", "fill", "update and forecast", "default fit and fill")
 _COLUMNS = ("evaluation_seconds", "memory_mb")
-_MARKERS = {"cgp": "o", "tinygp": "^", "celerite2": "s"}
+_MARKERS = {"cgp": "o", "ExactGP": "D", "tinygp": "^", "celerite2": "s"}
 
 
 def table(size: int, outputs: int) -> tuple[Array, Array]:
@@ -123,7 +128,7 @@ def _package(method: str) -> str:
 
 def _task(method: str) -> str:
     """What a method does, whoever's it is."""
-    return method.removeprefix("tinygp ").removeprefix("celerite2 ")
+    return method.removeprefix("tinygp ").removeprefix("celerite2 ").removeprefix("ExactGP ")
 
 
 def _lines(rows: Sequence[Row]) -> list[list[Row]]:
@@ -136,6 +141,8 @@ def _lines(rows: Sequence[Row]) -> list[list[Row]]:
 
 def _can_run(name: str, size: int, outputs: int, most_gigabytes: float) -> bool:
     package = name.split()[0]
+    if package == "ExactGP":
+        return outputs == 1
     if package in ("tinygp", "celerite2"):
         return outputs == 1 and importlib.util.find_spec(package) is not None
     if name == "default fit and fill":
@@ -223,6 +230,44 @@ def _default(size: int, outputs: int) -> Row:
     return {"evaluation_seconds": _seconds(lambda: regressor.fit(x, y).predict(x, return_std=True))[0]}
 
 
+class _ExactGP(gpytorch.models.ExactGP):
+    """GPyTorch's own model of one output with a Markov kernel and the given parameters."""
+
+    def __init__(self, size: int) -> None:
+        t, y = table(size, 1)
+        seen = ~np.isnan(y[:, 0])
+        targets = torch.as_tensor(y[seen, 0])
+        super().__init__(torch.as_tensor(t[seen, None] / _STEPS), targets, gpytorch.likelihoods.GaussianLikelihood())
+        self.mean_module = gpytorch.means.ZeroMean()
+        self.covar_module = Markov(ScaleKernel(MaternKernel(nu=1.5)))
+        self.double()
+        self.initialize(**{"covar_module.base_kernel.outputscale": 1.0, "likelihood.noise": _NOISE})
+        self.covar_module.base_kernel.base_kernel.lengthscale = 1.0
+
+    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def _gpytorch_evidence(size: int, outputs: int) -> Row:
+    model = _ExactGP(size)
+    (x,), y = model.train_inputs, model.train_targets
+
+    def evaluate() -> float:
+        value = model.likelihood(model(x)).log_prob(y)
+        value.backward()
+        return float(value.detach())
+
+    seconds, value = _seconds(evaluate)
+    return {"evaluation_seconds": seconds, "evidence": value}
+
+
+@torch.no_grad()
+def _gpytorch_fill(size: int, outputs: int) -> Row:
+    model, x = _ExactGP(size).eval(), torch.arange(float(size)).double()[:, None] / _STEPS
+    seconds, (mean, variance) = _seconds(lambda: (lambda normal: (normal.mean, normal.variance))(model(x)))
+    return {"evaluation_seconds": seconds, "mean": float(mean.mean()), "variance": float(variance.mean())}
+
+
 def _tinygp(size: int, outputs: int, *, fill: bool) -> Row:
     jax, tinygp = importlib.import_module("jax"), importlib.import_module("tinygp")
     jax.config.update("jax_enable_x64", True)
@@ -271,6 +316,8 @@ METHODS: Mapping[str, Callable[[int, int], Row]] = {
     "fill": partial(_warm, _fill),
     "update and forecast": partial(_warm, _update),
     "default fit and fill": _default,
+    "ExactGP evidence and gradient": partial(_warm, _gpytorch_evidence),
+    "ExactGP fill": partial(_warm, _gpytorch_fill),
     "tinygp evidence and gradient": partial(_tinygp, fill=False),
     "tinygp fill": partial(_tinygp, fill=True),
     "celerite2 evidence": _celerite2,
