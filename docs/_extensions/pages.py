@@ -38,7 +38,7 @@ DOCS = Path(__file__).resolve().parents[1]
 PICTURES = DOCS / "images"
 BUILT = DOCS / "_build" / "images"
 TUTORIAL = DOCS / "tutorial.md"
-GUIDES = ("abstaining", "assessing", "conversion", "fine-tuning", "gaps", "gpytorch", "many-inputs", "markov")
+GUIDES = ("abstaining", "assessing", "conversion", "files", "fine-tuning", "gaps", "gpytorch", "many-inputs", "markov")
 GUIDES += ("regression", "saving", "training")
 PAGES = (DOCS.parent / "README.md", TUTORIAL, *(DOCS / "guides" / f"{name}.md" for name in GUIDES))
 

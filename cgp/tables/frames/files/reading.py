@@ -16,7 +16,7 @@ from .options import Options
 from .rows import Rows, rows_of
 from .sources import ParquetSource, Source, TextSource, open_source
 from .spacing import median_step, said_step
-from .table_file import TableFile
+from .table_file import Pieces, TableFile
 
 __all__ = ["read_table"]
 
@@ -71,7 +71,8 @@ def _read(path: Path, options: Options) -> TableFile:
         raise UnclearError(f"expected a column of numbers, got none: {columns.left or [*cells]}")
     parts = (pivoted if options.long else assembled)(cells, rows, columns, options)
     understood = _understood(source, layout, rows, columns, parts)
-    return TableFile(path, parts.frame, parts.inputs, understood, source, layout, cells, rows, parts, columns.form)
+    pieces = Pieces(source, layout, cells, rows, parts, columns.form)
+    return TableFile(path, parts.frame, parts.inputs, understood, pieces)
 
 
 def _layout(source: Source, options: Options) -> Layout:
