@@ -16,6 +16,7 @@ from torchvision.models import VisionTransformer
 from torchvision.transforms.v2.functional import rotate
 
 import cgp
+from cgp.networks.methods import Posterior
 from cgp.plotting import (
     WIDE,
     curves,
@@ -53,7 +54,7 @@ vit.eval()
 
 model = cgp.convert(vit, "cgp", layers="all")
 loader = list(zip(images[validation].split(60), labels[validation].split(60), strict=True))
-report = cgp.calibrate(model, loader, num_samples=4, sampling="joint")
+report = cgp.calibrate(model, loader, method=Posterior(sampling="joint"), num_samples=4)
 print(report)
 
 with torch.no_grad():
