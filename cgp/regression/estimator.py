@@ -15,17 +15,15 @@ from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from .appendable import Parts
-from .checks import checked_inputs, checked_outputs, with_nan
 from .covariances.structure import Structure
-from .inference.costs import check_memory
 from .inference.fitting import progress_line, seeded
 from .inference.setting import Fits, Inference, Setting, chosen
-from .observations import Framing, Observations, gross_errors
+from .observations import Framing, Observations, Parts, checked_inputs, checked_outputs, with_nan
 from .parameters import Parameters
 from .posterior import Posterior
 from .rollback import unchanged_on_error
-from .solvers.choice import Cost
+from .scaling import gross_errors
+from .solvers.choice import Cost, check_memory
 from .solvers.model import RegressionModel
 from .storage import read_regressor, regressor_content, restored_regressor, write_regressor
 

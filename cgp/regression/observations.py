@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -10,16 +9,15 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.utils import check_array, check_consistent_length
+from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from .scaling import Scaling
 
-__all__ = ["Framing", "Grid", "Observations", "Units", "gross_errors"]
+__all__ = ["Framing", "Grid", "Observations", "Parts", "Units", "checked_inputs", "checked_outputs", "with_nan"]
 
 Array = NDArray[Any]
-
-_TAIL = 0.005  # share on either side, outside the range that gross errors are compared with
-_FAR = 20.0  # ranges
 
 
 class Units(NamedTuple):
@@ -153,40 +151,6 @@ class Observations:
         return correlation.fill_diagonal_(1.0)
 
 
-def gross_errors(y: Array) -> NDArray[np.bool_]:
-    """Values ``(n, P)`` whose distance from the middle 99 % of their output is twenty times the width of that range.
-
-    Codes of failed sensors are such values. The check needs some hundred values of an output, and none of a constant
-    output is flagged.
-
-    Args:
-        y: outputs, NaN for unobserved entries.
-
-    Returns:
-        Booleans in its shape.
-
-    Warns:
-        UserWarning: if there are any, with their number and the most extreme of each output.
-    """
-    low, high = np.nanquantile(y, [_TAIL, 1.0 - _TAIL], axis=0)
-    width = np.where(high > low, high - low, np.inf)
-    with np.errstate(invalid="ignore"):
-        far = (y < low - _FAR * width) | (y > high + _FAR * width)
-    if far.any():
-        farthest = {
-            int(p): float(f"{y[far[:, p], p][np.argmax(np.abs(y[far[:, p], p]))]:.6g}")
-            for p in np.flatnonzero(far.any(0))
-        }
-        warnings.warn(
-            f"y: {far.sum()} values are farther than {_FAR:g} times the width of the middle 99 % from all others and "
-            f"are left out as errors of measurement; the farthest by output: {farthest}. If they are right, rescale "
-            "the outputs, for example by their logarithm.",
-            UserWarning,
-            stacklevel=2,
-        )
-    return far
-
-
 class Framing(NamedTuple):
     """The format of the outputs of a fit, an array or a frame of pandas, and of the results.
 
@@ -217,3 +181,83 @@ class Framing(NamedTuple):
             return values
         label = {"columns": self.labels} if values.ndim == 2 else {"name": self.labels}
         return self.kind(values, index=X.index, **label)
+
+
+class Parts(NamedTuple):
+    """A tensor stored in parts.
+
+    A new part is joined to the preceding parts that are not longer than it: of n rows appended one by one, each is
+    copied log n times, and there are never more than log n parts (Bentley & Saxe 1980, Decomposable searching
+    problems).
+
+    Attributes:
+        parts: tensors that agree in all other dimensions.
+        dim: dimension along which they are concatenated.
+    """
+
+    parts: tuple[Tensor, ...]
+    dim: int
+
+    @classmethod
+    def of(cls, values: Tensor, dim: int) -> Self:
+        """A single part."""
+        return cls((values,), dim)
+
+    @property
+    def batch(self) -> torch.Size:
+        """The dimensions before ``dim``."""
+        return self.parts[0].shape[: self.dim]
+
+    @property
+    def whole(self) -> Tensor:
+        """The whole tensor."""
+        return self.parts[0] if len(self.parts) == 1 else torch.cat(self.parts, self.dim)
+
+    def merged(self) -> Self:
+        """The same tensor in one part."""
+        return self._replace(parts=(self.whole,))
+
+    def appended(self, further: Tensor) -> Self:
+        """The tensor with further rows at its end."""
+        parts = self.parts
+        while parts and parts[-1].shape[self.dim] <= further.shape[self.dim]:
+            parts, further = parts[:-1], torch.cat([parts[-1], further], self.dim)
+        return self._replace(parts=(*parts, further))
+
+
+def checked_inputs(estimator: Any, *data: Any, **options: Any) -> Any:
+    """X, or X and y, checked by scikit-learn; dates and masks, which it would misread as numbers, are rejected."""
+    X = data[0]
+    _refuse_dates("X", X)
+    if np.ma.is_masked(X):
+        raise ValueError(f"X: expected every value, got a masked array without {np.ma.count_masked(X)} of them")
+    return validate_data(estimator, *data, dtype=np.float64, **options)
+
+
+def _refuse_dates(name: str, values: Any) -> None:
+    """Reject arrays and data frames with dates or time differences, which would be read as counts of their unit."""
+    dtypes = np.atleast_1d(np.asarray(getattr(values, "dtypes", getattr(values, "dtype", None)), dtype=object))
+    dates = [dtype for dtype in dtypes if getattr(dtype, "kind", "") in ("m", "M")]
+    if dates:
+        example = "np.asarray((dates - dates[0]) / np.timedelta64(1, 'D'))[:, None]"
+        raise ValueError(f"{name}: expected numbers, such as {example}, got {dates[0]}")
+
+
+def with_nan(y: Any) -> Any:
+    """Outputs whose masked entries are NaN, that is, not observed."""
+    return np.ma.filled(y.astype(np.float64), np.nan) if isinstance(y, np.ma.MaskedArray) else y
+
+
+def checked_outputs(y: Any, x: NDArray[Any]) -> tuple[NDArray[Any], bool]:
+    """Outputs as columns ``(n, P)``, NaN for unobserved entries, and whether they had a single axis."""
+    _refuse_dates("y", y)
+    options: dict[str, Any] = {"ensure_2d": False, "dtype": np.float64, "input_name": "y"}
+    y = check_array(with_nan(y), ensure_all_finite="allow-nan", **options)
+    if y.ndim == 1:
+        y = check_array(y, **options)  # a single process must be observed everywhere
+    check_consistent_length(x, y)
+    columns = y.reshape(len(y), -1)
+    unseen = np.flatnonzero(np.isnan(columns).all(axis=0))
+    if len(unseen):
+        raise ValueError(f"y: expected at least one observation of each process, got none of {unseen.tolist()}")
+    return columns, y.ndim == 1

@@ -14,9 +14,8 @@ from torch import Tensor
 
 from cgp.kernels.process_rows import noise_of_rows
 
-from .appendable import Parts
 from .likelihood import every_process
-from .observations import Observations, Units
+from .observations import Observations, Parts, Units
 from .solvers.model import MOST_ENTRIES, RegressionModel, flat_members
 
 __all__ = ["Marginals", "Posterior"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Scaling"]
+__all__ = ["Scaling", "gross_errors"]
 
 Array = NDArray[Any]
 
@@ -15,6 +16,8 @@ _ROUNDING = 4.0 * float(np.finfo(np.float64).eps)  # of a column's largest magni
 _WIDER = 60.0
 _LEAST_SPREAD = 0.5  # standard deviation of the logarithms of scales, at least
 _MEDIAN_DEVIATION = 1.4826  # standard deviations of a normal density for each median absolute deviation
+_TAIL = 0.005  # share on either side, outside the range that gross errors are compared with
+_FAR = 20.0  # ranges
 
 
 class Scaling(NamedTuple):
@@ -116,3 +119,37 @@ def _from_others(values: Array) -> Array:
 
 def _spread_of(sizes: Array) -> float:
     return float(np.median(sizes)) if len(sizes) else 0.0
+
+
+def gross_errors(y: Array) -> NDArray[np.bool_]:
+    """Values ``(n, P)`` whose distance from the middle 99 % of their output is twenty times the width of that range.
+
+    Codes of failed sensors are such values. The check needs some hundred values of an output, and none of a constant
+    output is flagged.
+
+    Args:
+        y: outputs, NaN for unobserved entries.
+
+    Returns:
+        Booleans in its shape.
+
+    Warns:
+        UserWarning: if there are any, with their number and the most extreme of each output.
+    """
+    low, high = np.nanquantile(y, [_TAIL, 1.0 - _TAIL], axis=0)
+    width = np.where(high > low, high - low, np.inf)
+    with np.errstate(invalid="ignore"):
+        far = (y < low - _FAR * width) | (y > high + _FAR * width)
+    if far.any():
+        farthest = {
+            int(p): float(f"{y[far[:, p], p][np.argmax(np.abs(y[far[:, p], p]))]:.6g}")
+            for p in np.flatnonzero(far.any(0))
+        }
+        warnings.warn(
+            f"y: {far.sum()} values are farther than {_FAR:g} times the width of the middle 99 % from all others and "
+            f"are left out as errors of measurement; the farthest by output: {farthest}. If they are right, rescale "
+            "the outputs, for example by their logarithm.",
+            UserWarning,
+            stacklevel=2,
+        )
+    return far

@@ -12,17 +12,14 @@ from torch import Tensor
 
 from cgp.weights import load_content, save_content
 
-from .appendable import Parts
 from .covariances.structure import Structure
 from .inference.fitting import Fit
-from .inference.laplace import batch_model
 from .inference.setting import Inference, Setting
-from .observations import Framing, Observations, Units
+from .observations import Framing, Observations, Parts, Units
 from .posterior import Posterior
 from .scaling import Scaling
 from .solvers.choice import SOLVERS
 from .solvers.model import RegressionModel
-from .solvers.uncertain_loadings import UncertainLoadingsRegression
 
 if TYPE_CHECKING:
     from .estimator import CorrelatedGPRegressor
@@ -32,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["read_regressor", "regressor_content", "restored_regressor", "settings_content", "write_regressor"]
 
 _FILE = "regressor.safetensors"
-_ROOTS = "loading_roots"
 _PLAIN = ("inference_", "criteria_", "n_features_in_", "_single")
 
 
@@ -136,9 +132,7 @@ def restored_regressor(
 
 def _tensors_of(model: RegressionModel) -> dict[str, Tensor]:
     """The parameters of a model, samples of them, and what it learned besides."""
-    tensors = dict(model.named_parameters())
-    if isinstance(model, UncertainLoadingsRegression) and model.loading_roots is not None:
-        tensors[_ROOTS] = model.loading_roots
+    tensors = dict(model.named_parameters()) | {name: getattr(model, name) for name in model.learned_buffers}
     if model.batch():
         tensors |= {f"samples.{name}": closure(module) for name, module, _, closure, _ in model.named_priors()}
     return tensors
@@ -146,10 +140,10 @@ def _tensors_of(model: RegressionModel) -> dict[str, Tensor]:
 
 def _loaded(model: RegressionModel, tensors: dict[str, Tensor]) -> RegressionModel:
     """The model with the tensors of :func:`_tensors_of`."""
-    samples, roots = _part(tensors, "samples."), tensors.get(_ROOTS)
-    parameters = {name: value for name, value in tensors.items() if name != _ROOTS and not name.startswith("samples.")}
-    if isinstance(model, UncertainLoadingsRegression):
-        model.loading_roots = roots
+    samples = _part(tensors, "samples.")
+    parameters = {name: value for name, value in tensors.items() if not name.startswith("samples.")}
+    for name in model.learned_buffers:
+        setattr(model, name, parameters.pop(name))
     expected = dict(model.named_parameters())
     if expected.keys() != parameters.keys():
         raise ValueError(f"parameters: expected {sorted(expected)}, got {sorted(parameters)}")
@@ -159,7 +153,7 @@ def _loaded(model: RegressionModel, tensors: dict[str, Tensor]) -> RegressionMod
                 value.copy_(parameters[name])
             elif not samples:
                 raise ValueError(f"{name}: expected shape {tuple(value.shape)}, got {tuple(parameters[name].shape)}")
-    return batch_model(model, samples) if samples else model.eval()
+    return model.with_samples(samples) if samples else model.eval()
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

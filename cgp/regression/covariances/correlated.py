@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from gpytorch.kernels import AdditiveKernel, Kernel
 
-from cgp.regression.checks import check_count
-from cgp.regression.named import count
-from cgp.regression.observations import Observations
+from cgp.regression.covariances.structure import check_count, count
 
-from .correlation import start_at_correlation
+from .neighbours import start_at_correlation
 from .rows import Loadings, row_covariance
 from .structure import Structure
+
+if TYPE_CHECKING:
+    from cgp.regression.observations import Observations
 
 __all__ = [
     "STRUCTURES",

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel
 from torch import Tensor
 
-from cgp.regression.checks import check_count
-from cgp.regression.named import count
-from cgp.regression.observations import Observations
+from cgp.regression.covariances.structure import check_count, count
 
 from .rows import ProcessLoadings, RowKernel
 from .structure import Structure
+
+if TYPE_CHECKING:
+    from cgp.regression.observations import Observations
 
 __all__ = ["Factors", "MixingLoadings", "factor_counts", "factor_covariance", "start_at_components"]
 

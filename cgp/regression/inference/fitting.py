@@ -19,7 +19,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from tqdm import tqdm
 
 from cgp.functional.linalg import NotPositiveDefiniteError
-from cgp.regression.checks import check_count
+from cgp.regression.covariances.structure import check_count
 
 if TYPE_CHECKING:
     from cgp.regression.solvers.model import RegressionModel

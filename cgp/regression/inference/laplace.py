@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from cgp.functional.linalg import NotPositiveDefiniteError
-from cgp.regression.checks import check_count
-from cgp.regression.likelihood import PriorModule
-from cgp.regression.named import count
+from cgp.kernels.priors import PriorModule
+from cgp.regression.covariances.structure import check_count, count
 from cgp.regression.solvers.choice import Cost
-from cgp.regression.solvers.model import MOST_ENTRIES, RegressionModel
+from cgp.regression.solvers.model import RegressionModel
 
 from .fitting import Progress
 from .maximum import MAP, closed_form_cost
@@ -26,14 +24,10 @@ from .setting import Fits, Setting
 __all__ = [
     "Laplace",
     "LaplaceApproximation",
-    "batch_model",
-    "batch_models",
     "potential_of",
     "sample_laplace",
     "sampled_parameters",
 ]
-
-Model = TypeVar("Model", bound=RegressionModel)
 
 _STEP = 1e-4
 _LEAST_CURVATURE = 0.25  # of the widest prior, that of log scales and log noises
@@ -60,7 +54,7 @@ class Laplace(MAP):
         """The models with samples of their parameters."""
         fits = super().fit(setting, seed, progress)
         count = -(-self.num_mixture // len(fits.models))
-        batches = [batch_models(model, self.samples(model, count, seed)) for model in fits.models]
+        batches = [model.batches(self.samples(model, count, seed)) for model in fits.models]
         pairs = zip(fits.structures, batches, strict=True)
         structures = [structure for structure, models in pairs for _ in models]
         return fits._replace(models=[model for models in batches for model in models], structures=structures)
@@ -99,24 +93,6 @@ def sample_laplace(model: RegressionModel, *, num_samples: int = 50, seed: int =
     shape = -(-num_samples // 2), len(laplace.centre)
     half = torch.randn(shape, generator=generator, dtype=laplace.centre.dtype).to(laplace.centre.device)
     return laplace.parameters(torch.cat([half, -half])[:num_samples])
-
-
-def batch_models(model: Model, samples: Mapping[str, Tensor]) -> list[Model]:
-    """Copies of the model as in :func:`batch_model`, each with as many of the samples as fit into the memory limit."""
-    size = max(1, MOST_ENTRIES // max(model.held_entries(), 1))
-    total = len(next(iter(samples.values())))
-    parts = [{name: value[start : start + size] for name, value in samples.items()} for start in range(0, total, size)]
-    return [batch_model(model, part) for part in parts]
-
-
-def batch_model(model: Model, samples: Mapping[str, Tensor]) -> Model:
-    """A copy of the model in eval mode, one batch member per sample ``(S, ...)``: its moments are ``(S, t)``."""
-    batch = copy.deepcopy(model)
-    for module in batch.modules():
-        if not isinstance(module, PriorModule):
-            getattr(module, "_priors", {}).clear()  # fixed parameters need no samples
-    batch.pyro_load_from_samples({name: value.clone() for name, value in samples.items()})
-    return batch.eval()
 
 
 class LaplaceApproximation(NamedTuple):

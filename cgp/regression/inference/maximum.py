@@ -12,11 +12,11 @@ import torch
 
 from cgp.regression.covariances.correlated import Independent
 from cgp.regression.covariances.rows import COMPONENT_STEP, correlation_of
-from cgp.regression.named import count
+from cgp.regression.covariances.structure import count
 from cgp.regression.solvers.choice import Cost, Problem, Solver
 from cgp.regression.solvers.model import RegressionModel
+from cgp.regression.solvers.sparse import warn_of_unexplained
 
-from .adequacy import warn_of_unexplained
 from .fitting import Fit, Progress, fit_model, learned_parameters
 from .setting import COMPARED, Fits, Inference, Setting
 

@@ -13,12 +13,12 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from cgp.extras import needs_extra
-from cgp.regression.named import count
+from cgp.regression.covariances.structure import count
 from cgp.regression.solvers.choice import Cost
 from cgp.regression.solvers.model import RegressionModel
 
 from .fitting import Progress
-from .laplace import LaplaceApproximation, batch_models, potential_of
+from .laplace import LaplaceApproximation, potential_of
 from .maximum import MAP, closed_form_cost
 from .setting import Fits, Setting
 
@@ -66,7 +66,7 @@ class NUTS(MAP):
         fits = super().fit(setting, seed, progress)
         counts = {name: getattr(self, name) for name in ("num_samples", "num_warmup", "num_chains")}
         samples = sample_nuts(fits.models[0], seed=seed, progress=progress is not None, **counts)
-        models = batch_models(fits.models[0], samples.thinned(self.num_mixture))
+        models = fits.models[0].batches(samples.thinned(self.num_mixture))
         return fits._replace(models=models, structures=fits.structures[:1] * len(models), samples=samples)
 
 

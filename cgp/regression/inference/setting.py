@@ -12,8 +12,7 @@ from gpytorch.kernels import AdditiveKernel, Kernel
 from cgp.regression.covariances.correlated import Coregionalised, Independent, Shared, Shifted
 from cgp.regression.covariances.factors import Factors
 from cgp.regression.covariances.multiscale import MultiScale
-from cgp.regression.covariances.structure import Auto, Structure
-from cgp.regression.named import Named
+from cgp.regression.covariances.structure import Auto, Named, Structure
 from cgp.regression.observations import Observations
 from cgp.regression.solvers.choice import Cost, Problem, Solver, choose_solver, solvers_of
 from cgp.regression.solvers.model import RegressionModel

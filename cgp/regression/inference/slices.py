@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from cgp.functional.linalg import NotPositiveDefiniteError
-from cgp.regression.checks import check_count
-from cgp.regression.likelihood import PriorModule
+from cgp.kernels.priors import PriorModule
+from cgp.regression.covariances.structure import check_count
 from cgp.regression.solvers.choice import Cost
 from cgp.regression.solvers.model import RegressionModel
 
-from .laplace import Laplace, batch_model, sample_laplace
+from .laplace import Laplace, sample_laplace
 from .setting import Setting
 
 __all__ = ["Slices", "sample_slices"]
@@ -85,7 +85,7 @@ def sample_slices(
     generator = torch.Generator().manual_seed(seed)
     prior, start = _prior(model), sample_laplace(model, num_samples=num_samples, seed=seed)
     with torch.no_grad():
-        log_likelihood = _likelihood(batch_model(model, start), prior)
+        log_likelihood = _likelihood(model.with_samples(start), prior)
         state = torch.cat([_white(start[name], *prior[name]).flatten(1) for name in prior], dim=-1)
         value = log_likelihood(state)
         if not value.isfinite().all():

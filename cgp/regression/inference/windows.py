@@ -13,10 +13,10 @@ from torch.nn.utils import clip_grad_norm_
 
 from cgp.kernels.process_rows import noise_of_rows
 from cgp.regression.covariances.rows import grid_covariances
-from cgp.regression.named import count
+from cgp.regression.covariances.structure import count
 from cgp.regression.observations import Grid
 from cgp.regression.solvers.choice import Cost
-from cgp.regression.solvers.evidence import mixed_log_evidence, mixed_places
+from cgp.regression.solvers.exact import mixed_log_evidence, mixed_places
 from cgp.regression.solvers.model import RegressionModel
 from cgp.regression.solvers.series import SeriesCorrelatedGPRegression, num_states
 from cgp.regression.solvers.uncertain_loadings import UncertainLoadingsRegression

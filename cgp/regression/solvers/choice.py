@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from gpytorch.kernels import AdditiveKernel
@@ -10,13 +12,24 @@ from gpytorch.kernels import AdditiveKernel
 if TYPE_CHECKING:
     from .model import RegressionModel
 
-__all__ = ["SOLVERS", "Cost", "Problem", "Solver", "beyond_exact", "choose_solver", "solvers_of"]
+__all__ = [
+    "SOLVERS",
+    "Cost",
+    "Problem",
+    "Solver",
+    "beyond_exact",
+    "check_memory",
+    "choose_solver",
+    "machine_memory",
+    "solvers_of",
+]
 
 Solver: TypeAlias = "type[RegressionModel]"
 
 SOLVERS: dict[str, Solver] = {}
 """By name; each is entered where it is defined."""
 
+_CGROUP = Path("/sys/fs/cgroup/memory.max")
 _EXACT_LIMIT = 10_000  # rows of a matrix that is factored
 
 
@@ -91,3 +104,20 @@ def beyond_exact(problem: Problem, size: int, what: str = "") -> str | None:
     if problem.num_inducing is not None:
         return "without inducing inputs"
     return None if size <= _EXACT_LIMIT else f"for at most {_EXACT_LIMIT}{what}"
+
+
+def check_memory(cost: Cost) -> None:
+    """Reject costs that exceed the memory of the machine."""
+    available = machine_memory()
+    if cost.bytes > available:
+        raise ValueError(
+            f"X, y: expected a fit within the machine's memory of {available / 1e9:.1f} GB, got an estimated "
+            f"{cost.bytes / 1e9:.1f} GB"
+        )
+
+
+def machine_memory() -> float:
+    """Bytes of memory of this machine, or of the control group (container) that the process is in."""
+    total = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    limit = _CGROUP.read_text().strip() if _CGROUP.exists() else "max"
+    return total if limit == "max" else min(total, float(limit))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
@@ -16,15 +16,15 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from cgp.functional.linalg import cholesky
-from cgp.kernels.process_rows import noise_of_rows
-from cgp.regression.checks import check_training_data
-from cgp.regression.covariances.correlation import start_at_correlation
+from cgp.kernels.priors import PriorModule
+from cgp.kernels.process_rows import noise_of_rows, process_numbers
+from cgp.regression.covariances.neighbours import start_at_correlation
 from cgp.regression.covariances.rows import Loadings, check_covariance, dense_covariance, row_covariance
 from cgp.regression.likelihood import ProcessGaussianLikelihood, ProcessMean
 
 from .choice import SOLVERS, Cost, Problem
 
-__all__ = ["MOST_ENTRIES", "Moments", "RegressionModel", "flat_members"]
+__all__ = ["MOST_ENTRIES", "Moments", "RegressionModel", "check_training_data", "flat_members"]
 
 MOST_ENTRIES = 2**23  # of the matrices of all samples that are computed or kept together
 
@@ -71,6 +71,7 @@ class RegressionModel(ExactGP):
     """
 
     name: ClassVar[str] = ""
+    learned_buffers: ClassVar[tuple[str, ...]] = ()  # beside parameters
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -243,6 +244,22 @@ class RegressionModel(ExactGP):
             variances.append(covariance @ weights[rows].to(covariance) @ weights[rows].to(covariance))
         return torch.stack(variances, dim=-1)
 
+    def with_samples(self, samples: Mapping[str, Tensor]) -> Self:
+        """A copy in eval mode, a batch member per sample ``(S, ...)``, by name of prior: moments are ``(S, t)``."""
+        batch = copy.deepcopy(self)
+        for module in batch.modules():
+            if not isinstance(module, PriorModule):
+                getattr(module, "_priors", {}).clear()  # fixed parameters need no samples
+        batch.pyro_load_from_samples({name: value.clone() for name, value in samples.items()})
+        return batch.eval()
+
+    def batches(self, samples: Mapping[str, Tensor]) -> list[Self]:
+        """Copies as by :meth:`with_samples`, each with as many of the samples as fit into the memory limit."""
+        size = max(1, MOST_ENTRIES // max(self.held_entries(), 1))
+        total = len(next(iter(samples.values())))
+        starts = range(0, total, size)
+        return [self.with_samples({name: value[i : i + size] for name, value in samples.items()}) for i in starts]
+
     def batch(self, x: Tensor | None = None) -> torch.Size:
         """The shape of the batch of parameters and observations, and of rows x."""
         rows, targets = self._first()
@@ -308,3 +325,23 @@ class RegressionModel(ExactGP):
 def flat_members(values: Tensor, batch: torch.Size) -> Tensor:
     """Values ``(*batch, t)``, possibly with fewer batch dimensions, for each batch member: ``(S, t)``."""
     return values.expand(*batch, values.shape[-1]).reshape(-1, values.shape[-1])
+
+
+def check_training_data(inputs: Tensor, targets: Tensor, num_processes: int | None) -> int:
+    """Reject rows ``(n, d + 1)`` and targets ``(n,)`` that no Gaussian process can be conditioned on; returns P."""
+    if inputs.dim() != 2 or inputs.shape[-1] < 2 or not len(inputs):
+        raise ValueError(f"train_inputs: expected (n, d + 1) with n, d >= 1, got shape {tuple(inputs.shape)}")
+    if targets.shape != inputs.shape[:1]:
+        raise ValueError(f"train_targets: expected shape ({len(inputs)},), got {tuple(targets.shape)}")
+    for name, values in (("train_inputs", inputs), ("train_targets", targets)):
+        if values.requires_grad:
+            raise ValueError(f"{name}: expected values without a history, got a tensor that requires grad: detach it")
+        if values.dtype not in (torch.float32, torch.float64) or values.dtype != inputs.dtype:
+            raise ValueError(f"{name}: expected float32 or float64 throughout, got {values.dtype}")
+        if not torch.isfinite(values).all():
+            raise ValueError(f"{name}: expected finite values, got {int((~torch.isfinite(values)).sum())} that are not")
+    count = int(inputs[:, -1].max()) + 1 if num_processes is None else num_processes
+    if count < 1:
+        raise ValueError(f"num_processes: expected at least 1, got {count}")
+    process_numbers(inputs, count)
+    return count

@@ -17,10 +17,10 @@ from cgp.functional.gaussians import lazy
 from cgp.kernels.canonical_kernel import CanonicalPoints
 from cgp.kernels.markov_forms import markov_obstacle, markov_processes
 from cgp.kernels.process_rows import noise_of_rows
-from cgp.regression.appendable import Parts
-from cgp.regression.checks import check_training_data
 from cgp.regression.likelihood import ProcessGaussianLikelihood
+from cgp.regression.observations import Parts
 from cgp.regression.series_space import Frontier, Observations, Series, SeriesComponent, advanced, member_of, series_of
+from cgp.regression.solvers.model import check_training_data
 from cgp.statespace.kernels import Steps
 from cgp.statespace.posterior import StateSpacePosterior
 from cgp.statespace.totals import Terms

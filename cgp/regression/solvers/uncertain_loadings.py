@@ -40,6 +40,7 @@ class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
     """
 
     name = "linear, uncertain loadings"
+    learned_buffers = ("loading_roots",)
     loading_roots: Tensor | None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

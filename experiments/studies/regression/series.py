@@ -16,7 +16,7 @@ from sklearn.impute import IterativeImputer
 from sklearn.linear_model import BayesianRidge
 
 from cgp.regression import CorrelatedGPRegressor
-from cgp.regression.observations import gross_errors
+from cgp.regression.scaling import gross_errors
 from experiments.studies.regression.cached_rows import cached_row
 from experiments.studies.regression.multioutput import stations
 from experiments.studies.regression.problems import NORMAL, Array, losses

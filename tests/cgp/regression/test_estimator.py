@@ -33,10 +33,10 @@ from cgp.regression import (
     Slices,
     Windows,
 )
-from cgp.regression.inference.adequacy import warn_of_unexplained
 from cgp.regression.likelihood import every_process
 from cgp.regression.observations import Observations
 from cgp.regression.solvers.choice import Cost
+from cgp.regression.solvers.sparse import warn_of_unexplained
 from tests.cgp.regression.data import model_of, rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -510,7 +510,7 @@ def test_the_share_of_the_prior_without_inducing_inputs_is_reported():
 
 def test_samples_too_large_for_memory_predict_the_same(monkeypatch):
     together = fitted("laplace")
-    for module in ("inference.laplace", "posterior"):
+    for module in ("solvers.model", "posterior"):
         monkeypatch.setattr(f"cgp.regression.{module}.MOST_ENTRIES", 3 * 67**2)
     apart = CorrelatedGPRegressor(random_state=0, **KINDS["laplace"]).fit(X, Y)
     assert len(together.models_[0].train_targets) == 20

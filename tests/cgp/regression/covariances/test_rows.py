@@ -7,7 +7,7 @@ from linear_operator import to_dense
 from cgp.kernels import CorrelatedKernel, HadamardCorrelatedKernel
 from cgp.kernels.base_kernels import base_gram
 from cgp.regression.covariances.correlated import correlated_covariance
-from cgp.regression.covariances.correlation import nearest_correlation
+from cgp.regression.covariances.neighbours import nearest_correlation
 from cgp.regression.covariances.rows import InputMaps, Loadings, RowKernel
 from cgp.regression.scaling import Scaling
 from tests.cgp.regression.data import rows

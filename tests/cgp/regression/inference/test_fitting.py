@@ -12,7 +12,7 @@ from cgp.functional.linalg import NotPositiveDefiniteError
 from cgp.regression import CorrelatedGPRegression
 from cgp.regression.covariances.rows import correlation_of
 from cgp.regression.inference.fitting import fit_model, minimise, progress_line
-from cgp.regression.inference.minibatches import fit_minibatches
+from cgp.regression.solvers.stochastic import fit_minibatches
 from tests.cgp.regression.data import model_of, rows, waves
 
 

@@ -4,7 +4,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from cgp.regression import CorrelatedGPRegression
 from cgp.regression.inference.fitting import fit_model
-from cgp.regression.inference.laplace import batch_model, potential_of, sample_laplace, sampled_parameters
+from cgp.regression.inference.laplace import potential_of, sample_laplace, sampled_parameters
 from cgp.regression.inference.nuts import diagnose, sample_nuts
 from tests.cgp.regression.data import TWO_SHIFTED, model_of, regression, rows, shuffled, waves
 
@@ -43,7 +43,7 @@ def test_a_batch_of_samples_is_one_model_after_the_other(covariance, kind):
         model.load_state_dict(points, strict=False)
         models.append(model)
     samples = {name: torch.stack([prior_values(m)[name] for m in models]) for name in prior_values(models[0])}
-    batch = batch_model(models[0], samples)
+    batch = models[0].with_samples(samples)
     new = rows(5, seed=7)[0]
     for result, expected in zip(
         batch.moments(new, noisy=True), zip(*(m.moments(new, noisy=True) for m in models), strict=True), strict=True

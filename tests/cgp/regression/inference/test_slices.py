@@ -2,11 +2,10 @@ import pytest
 import torch
 
 from cgp.functional.linalg import NotPositiveDefiniteError
+from cgp.kernels.priors import PriorModule
 from cgp.regression import CorrelatedGPRegression
 from cgp.regression.inference.fitting import fit_model
-from cgp.regression.inference.laplace import batch_model
 from cgp.regression.inference.slices import sample_slices
-from cgp.regression.likelihood import PriorModule
 from tests.cgp.regression.data import waves
 
 
@@ -30,7 +29,7 @@ def test_samples_have_the_moments_of_weighted_prior_draws():
     with torch.no_grad():
         likelihood = torch.cat(
             [
-                batch_model(model, {k: v[i : i + 4000] for k, v in draws.items()}).log_evidence()
+                model.with_samples({k: v[i : i + 4000] for k, v in draws.items()}).log_evidence()
                 for i in range(0, 40_000, 4000)
             ]
         )

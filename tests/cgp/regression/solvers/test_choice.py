@@ -7,11 +7,10 @@ import pytest
 import torch
 from gpytorch.kernels import LinearKernel, MaternKernel
 
-import cgp.regression.inference.costs as costs_module
+import cgp.regression.solvers.choice as choice_module
 from cgp.regression import MAP, NUTS, Auto, CorrelatedGPRegressor, Laplace, Minibatches, correlated_covariance
-from cgp.regression.inference.costs import check_memory, machine_memory
 from cgp.regression.inference.maximum import evaluations_of
-from cgp.regression.solvers.choice import SOLVERS, Cost, Problem, choose_solver
+from cgp.regression.solvers.choice import SOLVERS, Cost, Problem, check_memory, choose_solver, machine_memory
 
 
 def problem_of(n: int, *, outputs: int = 2, dim: int = 1, inputs: int | None = None, **options) -> Problem:
@@ -134,7 +133,7 @@ def test_draws_of_a_linear_form_are_those_of_its_posterior():
 
 def test_fit_beyond_the_memory_is_refused_with_the_number(monkeypatch):
     x, y = series(300, 2)
-    monkeypatch.setattr(costs_module, "machine_memory", lambda: 1e5)
+    monkeypatch.setattr(choice_module, "machine_memory", lambda: 1e5)
     with pytest.raises(
         ValueError, match=r"X, y: expected a fit within the machine's memory of 0.0 GB, got an estimated"
     ):
@@ -145,7 +144,7 @@ def test_fit_beyond_the_memory_is_refused_with_the_number(monkeypatch):
 
 def test_memory_is_that_of_the_container(monkeypatch, tmp_path):
     limit = tmp_path / "memory.max"
-    monkeypatch.setattr(costs_module, "_CGROUP", limit)
+    monkeypatch.setattr(choice_module, "_CGROUP", limit)
     whole = machine_memory()
     assert whole > 1e8
     limit.write_text("max\n")

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cgp.regression import CorrelatedGPRegression, SeriesCorrelatedGPRegression, correlated_covariance
-from cgp.regression.inference.laplace import batch_model, sample_laplace
+from cgp.regression.inference.laplace import sample_laplace
 from cgp.regression.solvers.series import num_states
 from tests.cgp.regression.data import shuffled
 
@@ -134,7 +134,7 @@ def test_members_of_a_batch_are_models():
     rows, targets = observations(20, 2, regular=True)
     dense, linear = pair(rows, targets, 2, kernel="matern32", structure="shifted")
     samples = sample_laplace(dense, num_samples=3, seed=0)
-    assert_same(batch_model(dense, samples), batch_model(linear, samples), places(2))
+    assert_same(dense.with_samples(samples), linear.with_samples(samples), places(2))
 
 
 def test_laplace_curvatures_agree():

@@ -18,10 +18,9 @@ from cgp.regression import (
     SeriesCorrelatedGPRegression,
     Windows,
 )
-from cgp.regression.appendable import Parts
 from cgp.regression.covariances.multiscale import multiscale_covariance
-from cgp.regression.inference.laplace import batch_model, sample_laplace
-from cgp.regression.observations import Observations
+from cgp.regression.inference.laplace import sample_laplace
+from cgp.regression.observations import Observations, Parts
 from cgp.regression.posterior import Posterior
 from cgp.regression.solvers.choice import SOLVERS
 from cgp.statespace import posterior as state_space_posterior
@@ -112,11 +111,11 @@ def test_samples_of_the_parameters_grow_alike():
         samples = sample_laplace(dense, num_samples=3, seed=0)
     first = copy.deepcopy(linear)
     first.set_train_data(rows[:15], targets[:15], strict=False)
-    model = batch_model(first, samples)
+    model = first.with_samples(samples)
     condition = model.condition()
     for row in range(15, len(rows)):
         model, condition = model.extended(rows[row : row + 1], targets[row : row + 1], condition)
-    assert_same_answers(batch_model(dense, samples), model, condition, places(2))
+    assert_same_answers(dense.with_samples(samples), model, condition, places(2))
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Initial correlations of processes that may be observed at different inputs."""
+"""What neighbouring observations say before a fit: correlations of processes, and the most that noise may be."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import torch
 from gpytorch.kernels import AdditiveKernel
 from torch import Tensor
 
-__all__ = ["nearest_correlation", "spread", "start_at_correlation"]
+__all__ = ["nearest_correlation", "neighbour_noise", "spread", "start_at_correlation"]
 
 _LARGEST = 0.9
 _COMPARED = 512  # number of observations of a process that are compared
+_ERRORS = 2.0  # standard errors added to the noise that neighbours allow
+_NOISY = 2048  # number of observations whose noise is estimated
 _AMONG = 8192  # number of observations of the other process that are searched for neighbours
 
 
@@ -60,3 +62,24 @@ def spread(number: int, *values: Tensor) -> list[Tensor]:
     size = len(values[0])
     kept = torch.linspace(0, size - 1, min(number, size), device=values[0].device).round().long()
     return [value[kept] for value in values]
+
+
+def neighbour_noise(rows: Tensor, targets: Tensor) -> Tensor:
+    r"""An upper bound of the noise variance of one process by its nearest observations.
+
+    .. math:: \gamma = \tfrac12\overline{(y_i - y_{n(i)})^2}
+
+    plus two standard errors. Observations at different inputs differ by more than noise.
+
+    Returns:
+        The bound, a scalar.
+
+    Source:
+        Cressie (1993), Statistics for spatial data, section 2.4, on the semivariogram and its nugget.
+    """
+    numbers = torch.arange(len(rows), device=rows.device)
+    x, y, number = spread(_NOISY, rows, targets, numbers)
+    others, values, other = spread(_AMONG, rows, targets, numbers)
+    nearest = torch.cdist(x, others).masked_fill(number[:, None] == other, torch.inf).argmin(-1)
+    halves = 0.5 * (y - values[nearest]).square()
+    return halves.mean() + _ERRORS * halves.std() / len(halves) ** 0.5

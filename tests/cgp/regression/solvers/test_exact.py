@@ -6,7 +6,7 @@ import torch
 from scipy.stats import multivariate_normal
 
 from cgp.functional.linalg import NotPositiveDefiniteError
-from cgp.regression.solvers.evidence import dense_log_evidence, mixed_log_evidence, mixed_places
+from cgp.regression.solvers.exact import dense_log_evidence, mixed_log_evidence, mixed_places
 
 OUTPUTS, LENGTH, COMPONENTS = 3, 4, 2
 
