@@ -11,7 +11,7 @@ from .filter import Array, Chain
 from .lane_factor import FilterState, LaneFactor, LaneTables
 from .slopes import Slopes, evidence_slopes
 
-__all__ = ["FilterState", "RowFactor", "SpaceFactor", "factor_of"]
+__all__ = ["FilterState", "RowFactor", "SpaceFactor", "factor_of", "takes_lanes"]
 
 _SMALLEST_NOISE = 1e-9  # in units of the prior variance: below, a reading may say all about the state before a lane
 _MOST_STATES = 32
@@ -71,14 +71,27 @@ def factor_of(chain: Chain, start: Array | None = None, *, complete: bool = Fals
 def _lanes_are_faster(chain: Chain, complete: bool, keep: bool) -> bool:
     """Whether lanes are exact to rounding, and take less time than the rows one by one."""
     observed, rows = chain.observed, len(chain.observed)
-    visits = observed.size if complete else max(int(observed.sum()), rows)
-    entries = visits * chain.size * (chain.size if keep else 8)
-    if chain.size > _MOST_STATES or entries > _MOST_ENTRIES or not observed.any():
+    readings = observed.size if complete else max(int(observed.sum()), rows)
+    if not observed.any() or not takes_lanes(rows, readings, chain.size, keep):
         return False
     prior = float((np.square(chain.loadings) @ chain.stationary[0, 0]).max())
-    if chain.variances[observed].min() <= _SMALLEST_NOISE * prior:
-        return False
-    return bool(visits * chain.size**2 < _WORK * rows)
+    return bool(chain.variances[observed].min() > _SMALLEST_NOISE * prior)
+
+
+def takes_lanes(rows: int, readings: int, states: int, keep: bool) -> bool:
+    """Whether so many readings of so many states are taken in lanes, if their noise allows it.
+
+    Args:
+        rows: N.
+        readings: number of observations, at least N.
+        states: D.
+        keep: whether the covariances of all states are kept, for gradients.
+
+    Returns:
+        Else the rows are taken one by one.
+    """
+    fits = readings * states * (states if keep else 8) <= _MOST_ENTRIES
+    return fits and states <= _MOST_STATES and readings * states**2 < _WORK * rows
 
 
 class RowFactor:

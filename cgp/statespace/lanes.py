@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 __all__ = ["Adjoint", "LaneSlopes", "Lanes", "Visits", "carried", "lanes_last"]
 
 Array = NDArray[np.float64]
-_LANES = 2.0  # lanes per step, squared root: a step costs more than the start of a lane
+_LANES = 2.0  # lanes per step: a step costs more than the start of a lane
+_ENTRIES = 2**16  # of a step's matrices, which should stay in a processor's cache
 
 
 class Visits(NamedTuple):
@@ -87,7 +88,8 @@ class Lanes:
 
     def __init__(self, transition: Array, noise: Array, visits: Visits, count: int | None = None) -> None:
         n, (U, d, _, K) = len(visits.step), transition.shape
-        lanes = max(1, round((_LANES * n) ** 0.5)) if count is None else count
+        most = max(64, _ENTRIES // (d * K) ** 2)
+        lanes = max(1, min(round((_LANES * n) ** 0.5), most)) if count is None else count
         self.T = -(-n // lanes)
         self.n, self.d, self.K, self.D, self.L = n, d, K, d * K, -(-n // self.T)
         self.steps = self._in_lanes(visits.step, U)

@@ -21,6 +21,7 @@ from cgp.regression.likelihood import ProcessGaussianLikelihood
 from cgp.regression.observations import Parts
 from cgp.regression.series_space import Frontier, Observations, Series, SeriesComponent, advanced, member_of, series_of
 from cgp.regression.solvers.model import check_training_data
+from cgp.statespace.factors import takes_lanes
 from cgp.statespace.kernels import Steps
 from cgp.statespace.posterior import StateSpacePosterior
 from cgp.statespace.totals import Terms
@@ -184,6 +185,10 @@ class SeriesCorrelatedGPRegression(RegressionModel):
         first = problem.covariance.kernels[0]
         states, outputs = float(num_states(problem.covariance)), first.num_processes
         rows = problem.num_inputs if first.input_maps.shifts is None else problem.num_observations
+        readings = max(problem.num_observations, rows)
+        if takes_lanes(rows, readings, int(states), keep=True):
+            seconds = 4e-3 + 3e-4 * readings**0.5 + readings * (1e-6 + 3.5e-8 * states**2)
+            return Cost(seconds, readings * (600.0 + 200.0 * states + 12.0 * states**2))
         seconds = 4e-3 + rows * (1e-4 + 3.5e-6 * states + 1.1e-8 * states**2)
         return Cost(seconds, rows * (2000.0 + 16.0 * states * outputs + 24.0 * states**2))
 
