@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from inspect import signature
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -17,18 +18,20 @@ from cgp.regression.inference import Inference
 from cgp.regression.rollback import unchanged_on_error
 from cgp.regression.solvers.choice import Cost
 
+from .answers import Answers, Forecast
 from .choosing import fitted_regressor
-from .filled import Filling, filling_of_rows
-from .frames.codes import warn_of_codes, warn_of_constants
+from .conformal import Conformal
+from .filled import FilledTable, Interval
+from .frames.codes import warn_of_codes, warn_of_constants, warn_of_strangers, warn_of_uneven_errors
 from .frames.coordinates import Axis
-from .frames.periods import periods_in_units
 from .frames.table import Table, appended, merged, read_table
-from .storage import StorageMixin
+from .storage import read_imputer, write_imputer
+from .totals import Totals
 
 __all__ = ["CorrelatedGPImputer"]
 
 
-class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     r"""Fill the gaps of a table from all of its columns, with the uncertainty of the filled values.
 
     .. math:: y_{ip} \mid \text{what was observed} \;\sim\; N(\mu_{ip}, v_{ip} + \sigma_p^2)
@@ -53,6 +56,7 @@ class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, 
 
     Attributes:
         regressor_: the fitted :class:`.CorrelatedGPRegressor`; its inputs are days since the first time, for times.
+        conformal_: errors on hidden values, which :meth:`.GapReport.calibrated` gives.
         std_: standard deviation of every filled value, 0 for observed values, in the form of the table.
         n_features_in_: columns of the table.
         feature_names_in_: their names.
@@ -111,7 +115,8 @@ class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, 
             raise ValueError(f"X: expected at least one value in each column, got none in {dead}: leave them out")
         warn_of_constants(table.values, table.names)
         self.regressor_ = fitted_regressor(self._regressor, table, self._axis)
-        self._parts, self._known = [table], Filling.of(self.regressor_, table)
+        self._keep(table._replace(left_out=self.regressor_.gross_errors_))
+        self._warn_of_errors()
         if hasattr(self, "conformal_"):  # of another table
             del self.conformal_
         return self
@@ -132,6 +137,9 @@ class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, 
 
         Raises:
             ValueError: if X does not fit.
+
+        Warns:
+            UserWarning: if new values look like codes for what is missing, or are left out as fit leaves them out.
         """
         check_is_fitted(self)
         table = self._read(X, reset=False)
@@ -139,10 +147,10 @@ class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, 
             raise ValueError("X: expected at least one row, got none")
         placed = table.placed_in(self._table) if table.is_counted else table
         if placed is None:
-            return table.filled(filling_of_rows(self.regressor_, table, self._table).mean)
+            return FilledTable.of_rows(self.regressor_.posterior_, table, self._table).filled()
         if placed.same_observations(self._table):
-            return table.filled(self._filling.mean)
-        return table.filled(self._conditioned(placed).mean)
+            return table.filled(self._filled.mean)
+        return self._conditioned(placed).filled()
 
     def update(self, rows: Any) -> Self:
         """Take in further rows of the table; parameters stay as they are.
@@ -158,6 +166,9 @@ class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, 
 
         Raises:
             ValueError: if the rows do not fit.
+
+        Warns:
+            UserWarning: if values look like codes for what is missing, or are left out as fit leaves them out.
         """
         check_is_fitted(self)
         table = self._read(rows, reset=False, first=sum(len(part.inputs) for part in self._parts))
@@ -166,10 +177,12 @@ class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, 
                 "rows: expected an index that says where they are, got one that counts from 0 again: "
                 "rows.set_axis(range(first, last + 1)), or times"
             )
-        parts, regressor = appended(self._parts, table), self.regressor_
+        self._warn_of_strangers(table)
+        regressor, before = self.regressor_, len(self.regressor_.gross_errors_)
         if not table.missing.all():
             regressor = regressor.conditioned(table.inputs, table.values)
-        self._parts, self._known, self.regressor_ = parts, None, regressor
+            table = table._replace(left_out=regressor.gross_errors_[before:])
+        self._parts, self._known, self.regressor_ = appended(self._parts, table), None, regressor
         return self
 
     def estimate(self, X: Any) -> Cost:
@@ -188,6 +201,189 @@ class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, 
         table = other._read(X, reset=True)
         return other._regressor().estimate(table.inputs, table.outputs())
 
+    @property
+    def std_(self) -> Any:
+        """The standard deviation of every filled value, 0 for observed values."""
+        check_is_fitted(self)
+        return self._filled.std()
+
+    def interval(self, level: float = 0.95, *, method: str = "gaussian") -> Interval:
+        r"""Central intervals of the readings that are missing.
+
+        .. math:: \mu_{ip} \pm q\, s_{ip}
+
+        "gaussian" trusts the standard deviations: q is the normal quantile. "conformal" measures q on hidden blocks, by
+        class of the gap's length (:class:`.Conformal`): if a gap and the hidden blocks of its class are exchangeable,
+        and the fit is as good as those were, a value drawn at random from the gap is inside with at least that
+        probability, however wrong the model is. That is true on average over gaps, not in each one, nor for all values
+        of a gap at once. At 95 % it takes 19 blocks; with fewer the bounds are infinite, and a warning says how many
+        there are.
+
+        Args:
+            level: between 0 and 1.
+            method: "gaussian" or "conformal".
+
+        Returns:
+            Lower and upper ends in the form of the table; both are the value where it was observed.
+
+        Raises:
+            ValueError: if ``level`` or ``method`` is invalid, or there are no hidden blocks.
+
+        Warns:
+            UserWarning: if there are too few hidden blocks of a class of gaps.
+        """
+        check_is_fitted(self)
+        return self._filled.interval(level, method, getattr(self, "conformal_", None))
+
+    def draws(self, count: int, random_state: Any = 0) -> list[Any]:
+        """Filled tables whose gaps are drawn together, as readings, for multiple imputation.
+
+        Args:
+            count: how many.
+            random_state: seed.
+
+        Returns:
+            The table, each time with other values in its gaps.
+
+        Raises:
+            ValueError: if there are too few.
+        """
+        return self._answers.draws(count, random_state)
+
+    def aggregate(self, by: Any = None, how: str = "sum", *, weights: Any = None, include_noise: bool = True) -> Totals:
+        r"""Sums or means of each column, with the standard errors that the gaps leave them.
+
+        .. math:: \sum_{i \in O} w_i y_i + w_M^\top\mu_M, \qquad w_M^\top(C_M + \sigma^2 I)w_M
+
+        They are exact over gaps of any shape, in time that is linear in the rows of a series. By default it is readings
+        that are summed: those that were observed (O) have no error, those that are missing (M) that of a reading, noise
+        included. Rows that the table does not have are not in a sum: ``frame.asfreq("h")`` adds them.
+
+        Args:
+            by: what is summed together: a frequency of pandas for times ("D", "MS"), or a label for each row (a series
+                by its index); None is the whole table.
+            how: "sum", or "mean": the sum divided by that of the weights.
+            weights: of each row, ``(n,)``, or of each value, ``(n, P)``, those of pandas by their labels; None is 1.
+            include_noise: False for sums of the functions beneath the readings, in which every row is uncertain.
+
+        Returns:
+            Totals and their standard errors, a row for each bin.
+
+        Raises:
+            ValueError: if an argument does not fit.
+        """
+        return self._answers.aggregate(by, how, weights, include_noise=include_noise)
+
+    def forecast(self, steps: int) -> Forecast:
+        """Readings after the last row of a table of one input.
+
+        Args:
+            steps: how many rows, at the frequency of the index, or else at the median distance of its rows.
+
+        Returns:
+            Mean and standard deviation, with the index that follows.
+
+        Raises:
+            ValueError: if the table has several inputs, or there are too few steps.
+        """
+        return self._answers.forecast(steps)
+
+    def residuals(self) -> Any:
+        r"""Standardised errors of every observed value, predicted from all others, with the parameters as they are.
+
+        .. math:: \frac{y_{ip} - \mu_{-ip}}{s_{-ip}}
+
+        Where the fit is good 95 % are within ± 1.96, and they have no pattern.
+
+        Returns:
+            In the form of the table, NaN where nothing was observed, and at gross errors that a long series leaves
+            out.
+        """
+        return self._table.framed(self._answers.errors())
+
+    def plot(self, figure: Any = None) -> list[Any]:
+        """Draw the gaps of the table, a row for each column, and each column with its filled values; places as maps.
+
+        Args:
+            figure: of matplotlib, to draw in; None is a new one.
+
+        Returns:
+            The axes: the map of gaps, then one of each column; over two inputs, which are no times, one of each
+            column. ``axes[0].figure.savefig("gaps.png")`` keeps them.
+
+        Raises:
+            ImportError: if matplotlib is not installed.
+        """
+        check_is_fitted(self)
+        return self._filled.plot(self._axis, figure)
+
+    def plot_pairs(self, ax: Any = None) -> Any:
+        """Draw the correlation of every pair of columns, and how far each is behind the first.
+
+        Args:
+            ax: of matplotlib, to draw in; None is a new one.
+
+        Returns:
+            The axes.
+
+        Raises:
+            ImportError: if matplotlib is not installed.
+        """
+        check_is_fitted(self)
+        from cgp.plotting import pair_correlations
+
+        names = [str(name) for name in self._table.names]
+        lags = self._axis.described(self.regressor_.delays_[0, :, 0]) if len(self._axis.columns) < 2 else None
+        return pair_correlations(self.regressor_.correlation_, names=names, lags=lags, ax=ax)
+
+    def plot_residuals(self, figure: Any = None) -> list[Any]:
+        """Draw the standardised errors of every observed value, a panel for each column (:meth:`residuals`).
+
+        Args:
+            figure: of matplotlib, to draw in; None is a new one.
+
+        Returns:
+            The axes, one of each column.
+
+        Raises:
+            ImportError: if matplotlib is not installed.
+        """
+        errors = self._answers.errors()
+        from cgp.plotting import residual_panels
+
+        x, label = self._axis.drawn(self._table.given, self._table.inputs)
+        names = [str(name) for name in self._table.names]
+        return residual_panels(x, errors, names=names, xlabel=label, figure=figure)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the imputer to a folder, with the table that it knows, as safetensors and JSON.
+
+        Args:
+            folder: is made if it is not there.
+
+        Raises:
+            ValueError: if the kernel is an object, or a name of a column is neither text nor a number.
+            OSError: if it cannot be written.
+        """
+        check_is_fitted(self)
+        write_imputer(self, folder)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read what :meth:`save` wrote.
+
+        Args:
+            folder: that it was written to.
+
+        Returns:
+            An imputer that fills as the one that was saved.
+
+        Raises:
+            ValueError: if the file is damaged, or of a later version.
+            OSError: if it cannot be read.
+        """
+        return read_imputer(cls, folder)
+
     def __sklearn_tags__(self) -> Any:
         """scikit-learn's tags: NaN is welcome."""
         tags = super().__sklearn_tags__()
@@ -201,11 +397,21 @@ class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, 
         return self._parts[0]
 
     @property
-    def _filling(self) -> Filling:
-        """The means and standard deviations of the table, computed on first use."""
+    def _filled(self) -> FilledTable:
+        """The table with means and standard deviations, computed on first use."""
         if self._known is None:
-            self._known = Filling.of(self.regressor_, self._table)
+            self._known = FilledTable.of(self.regressor_.posterior_, self._table)
         return self._known
+
+    @property
+    def _answers(self) -> Answers:
+        check_is_fitted(self)
+        return Answers(self.regressor_.posterior_, self._table, self._axis)
+
+    def _keep(self, table: Table) -> None:
+        """The table that was fitted to."""
+        self._parts: list[Table] = [table]
+        self._known: FilledTable | None = None
 
     def _read(self, X: Any, *, reset: bool, first: int = 0) -> Table:
         """A table as numbers; in fit, its axis is kept."""
@@ -222,14 +428,26 @@ class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, 
     def _regressor(self) -> CorrelatedGPRegressor:
         options = {name: getattr(self, name) for name in signature(CorrelatedGPRegressor).parameters}
         if isinstance(self.structure, MultiScale):
-            periods = periods_in_units(self.structure.periods, is_time=self._axis.is_time)
+            periods = self._axis.periods(self.structure.periods)
             options["structure"] = replace(self.structure, periods=periods)
         return CorrelatedGPRegressor(**options)
 
-    def _conditioned(self, table: Table) -> Filling:
-        """The filling of another table, given what it has besides."""
-        further = table.without(self._table)
-        regressor = self.regressor_
+    def _conditioned(self, table: Table) -> FilledTable:
+        """Another table, filled given what it has besides."""
+        further, regressor = table.without(self._table), self.regressor_
         if not further.missing.all():
+            self._warn_of_strangers(further)
             regressor = regressor.conditioned(further.inputs, further.values)
-        return Filling.of(regressor, table)
+        return FilledTable.of(regressor.posterior_, table)
+
+    def _warn_of_strangers(self, table: Table) -> None:
+        """Warn of new values that look like codes, where they are not left out."""
+        if self.regressor_.structure_ != MultiScale.name:
+            warn_of_strangers(table.values, self._table.values, table.names)
+
+    def _warn_of_errors(self) -> None:
+        """Warn of columns that are quiet and then loud."""
+        table = self._table
+        if table.inputs.shape[1] == 1:
+            order = np.argsort(table.inputs[:, 0], kind="stable")
+            warn_of_uneven_errors(self._answers.errors()[order], table.names, table.labels(0)[order])

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cgp.regression import CorrelatedGPRegressor
+from cgp.regression import Posterior
 
 from .frames.table import Table
 
@@ -70,7 +70,7 @@ def bins_of(by: Any, table: Table, labels: Any) -> Bins:
 
 
 def totals_of(
-    regressor: CorrelatedGPRegressor,
+    posterior: Posterior,
     table: Table,
     bins: Bins,
     weights: Array,
@@ -82,7 +82,7 @@ def totals_of(
     .. math:: \sum_{i \in O} w_i y_i + w_M^\top\mu_M, \qquad w_M^\top(C_M + \sigma^2 I)w_M
 
     Args:
-        regressor: regressor fitted to the table.
+        posterior: given the table.
         table: n rows, P columns.
         bins: bins of the rows.
         weights: ``(n, P)``.
@@ -92,7 +92,7 @@ def totals_of(
     Returns:
         ``(B, P)`` each.
     """
-    known = ~table.missing if include_noise else np.zeros_like(table.missing)
+    known = table.known if include_noise else np.zeros_like(table.missing)
     count, columns = len(bins.labels), table.values.shape[1]
     cells = bins.numbers[:, None] * columns + np.arange(columns)
     size = count * columns
@@ -103,7 +103,7 @@ def totals_of(
         rows, outputs = np.nonzero(uncertain)
         numbers, sums = np.unique(cells[uncertain], return_inverse=True)
         parts = table.inputs[rows], outputs, weights[uncertain], sums.reshape(-1)
-        mean, variance = regressor.totals_at(*parts, include_noise=include_noise)
+        mean, variance = posterior.totals(*parts, include_noise=include_noise)
         totals[numbers] += mean
         variances[numbers] = variance
     return totals.reshape(count, columns), np.sqrt(variances.clip(min=0.0)).reshape(count, columns)

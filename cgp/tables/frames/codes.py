@@ -1,4 +1,4 @@
-"""Values that need a word: codes for what is missing, which repeat far from all others, and columns without change."""
+"""What a user is told of a table: codes for what is missing, columns of one value, errors that grow or shrink."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
-__all__ = ["suspected_codes", "warn_of_codes", "warn_of_constants"]
+__all__ = ["suspected_codes", "warn_of_codes", "warn_of_constants", "warn_of_strangers", "warn_of_uneven_errors"]
 
 _LEAST = 3  # smallest number of repetitions
 _LEAST_VALUES = 10  # smallest number of other distinct values of the column
 _TAIL = 0.05  # share of the others on either side of the range that distances are compared with
+
+_FAR = 20.0  # ranges of the values before
+_LEAST_ERRORS = 40  # of a column, to be compared before and after a row
+_SPLITS = (0.25, 0.5, 0.75)
+_CLEAR, _UNLIKE = 4.0, 2.0  # standard errors of a sum of ranks, and times that one half's errors are larger
 
 
 def suspected_codes(values: NDArray[np.float64]) -> dict[float, list[int]]:
@@ -76,6 +82,75 @@ def warn_of_constants(values: NDArray[np.float64], names: Sequence[Any]) -> None
             UserWarning,
             stacklevel=3,
         )
+
+
+def warn_of_strangers(values: NDArray[np.float64], known: NDArray[np.float64], names: Sequence[Any]) -> None:
+    """Warn of new values so far from all that were known that they look like codes for what is missing.
+
+    Args:
+        values: new ones, NaN where missing, ``(k, P)``.
+        known: those of the fit, ``(n, P)``.
+        names: of the columns.
+
+    Warns:
+        UserWarning: if there are such values.
+    """
+    low, high, counts = np.nanmin(known, axis=0), np.nanmax(known, axis=0), (~np.isnan(known)).sum(axis=0)
+    reach = np.where((counts > _LEAST_VALUES) & (high > low), _FAR * (high - low), np.inf)
+    with np.errstate(invalid="ignore"):
+        far = (values < low - reach) | (values > high + reach)
+    for column in np.flatnonzero(far.any(axis=0)):
+        code = values[far[:, column], column][0]
+        warnings.warn(
+            f"X: {code:g} in {names[column]!r} is farther from all values before than {_FAR:g} times their range; if it "
+            f"stands for what is missing, say so: missing_values={code:g}",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def warn_of_uneven_errors(errors: NDArray[np.float64], names: Sequence[Any], labels: Any) -> None:
+    """Warn of columns that are quiet and then loud, or the other way round, as one noise for all rows cannot say.
+
+    Sizes of errors before and after a quarter, a half and three quarters of a column are compared by their ranks.
+
+    Args:
+        errors: standardised, of every observed value predicted from the others, in the order of their inputs, NaN where
+            there is none, ``(n, P)``.
+        names: of the columns.
+        labels: what the rows have as their input, ``(n,)``.
+
+    Warns:
+        UserWarning: if there are such columns.
+    """
+    for name, column in zip(names, np.abs(errors.T), strict=True):
+        known = np.flatnonzero(~np.isnan(column))
+        found = _change(column[known]) if len(known) >= _LEAST_ERRORS else None
+        if found is not None:
+            row, factor = found
+            side, other = ("from {} on", "before") if factor > 1 else ("before {}", "from then on")
+            warnings.warn(
+                f"X: errors of {name!r} are {max(factor, 1 / factor):.1f} times as large "
+                f"{side.format(labels[known[row]])} as {other}, and their standard deviation is one for all rows: "
+                "intervals are too narrow where they are large; see residuals(). Logarithms may even it out, or a fit "
+                "to each part",
+                UserWarning,
+                stacklevel=3,
+            )
+
+
+def _change(sizes: NDArray[np.float64]) -> tuple[int, float] | None:
+    """Where sizes become clearly larger or smaller, and how many times as large their median is from there on."""
+    count, ranks = len(sizes), rankdata(sizes)
+    starts = [int(share * count) for share in _SPLITS]
+    scores = [
+        (ranks[start:].mean() - ranks[:start].mean()) / np.sqrt(count**2 * (count + 1) / (12 * start * (count - start)))
+        for start in starts
+    ]
+    best = int(np.argmax(np.abs(scores)))
+    before, after = np.split(sizes, [starts[best]])
+    factor = float(np.median(after) / np.median(before))
+    return (starts[best], factor) if abs(scores[best]) > _CLEAR and max(factor, 1 / factor) > _UNLIKE else None
 
 
 def _repeated_ends(column: NDArray[np.float64]) -> dict[float, bool]:

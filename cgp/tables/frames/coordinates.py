@@ -166,6 +166,22 @@ class Axis(NamedTuple):
         chosen = [next((unit for unit in units if abs(lag) >= unit[0]), units[-1]) for lag in lags]
         return [f"{lag / size:+.2g} {name}" if lag else "" for lag, (size, name) in zip(lags, chosen, strict=True)]
 
+    def periods(self, periods: str | Sequence[Any]) -> str | tuple[float, ...]:
+        """Periods, durations such as "7D" or numbers, in units of the input, days for times; "auto" stays.
+
+        Raises:
+            ValueError: if they are neither, or durations where the inputs are not times.
+
+        Example:
+            >>> Axis((), (Coordinate("time"),)).periods(["12h", 365.25])
+            (0.5, 365.25)
+        """
+        if isinstance(periods, str):
+            if periods != "auto":
+                raise ValueError(f"periods: expected 'auto' or a sequence of durations, such as ('1D',), got {periods!r}")
+            return periods
+        return tuple(_in_units(period, self.is_time) for period in periods)
+
     @property
     def is_time(self) -> bool:
         """Whether the input is a time."""
@@ -198,3 +214,16 @@ def _finite(labels: Any, name: str) -> NDArray[np.float64]:
     if not np.isfinite(numbers).all():
         raise ValueError(f"{name}: expected finite numbers, got {int((~np.isfinite(numbers)).sum())} that are not")
     return numbers
+
+
+def _in_units(period: Any, is_time: bool) -> float:
+    if isinstance(period, int | float):
+        return float(period)
+    if not is_time:
+        raise ValueError(f"periods: expected numbers in units of the input, which is no time, got {period!r}")
+    import pandas as pd
+
+    try:
+        return float(pd.Timedelta(period) / pd.Timedelta(days=1))
+    except ValueError as error:
+        raise ValueError(f"periods: expected durations such as '1D', got {period!r}") from error

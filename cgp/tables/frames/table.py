@@ -27,6 +27,7 @@ class Table(NamedTuple):
         values: values of the columns to fill, NaN where missing, ``(n, P)``.
         positions: positions of these columns in the table.
         names: names of these columns.
+        left_out: values that a fit left out as errors of measurement, ``(n, P)``.
     """
 
     given: Any
@@ -34,6 +35,12 @@ class Table(NamedTuple):
     values: NDArray[np.float64]
     positions: list[int]
     names: list[Any]
+    left_out: NDArray[np.bool_]
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Whether each value is there, and was not left out, ``(n, P)``."""
+        return ~self.missing & ~self.left_out
 
     @property
     def missing(self) -> NDArray[np.bool_]:
@@ -202,7 +209,7 @@ def read_table(
     codes = np.atleast_1d(np.asarray(codes, dtype=np.float64))
     values = np.where(np.isin(values, [*codes, *codes.astype(np.float32)]), np.nan, values)
     _check_values(numbers, values, names)
-    table = Table(given, numbers, values, positions, names)
+    table = Table(given, numbers, values, positions, names, np.zeros(values.shape, dtype=bool))
     if is_new:
         _check_strays(table)
     return table, axis
@@ -219,8 +226,8 @@ def merged(parts: Sequence[Table]) -> Table:
         given = pd.concat(given)
     else:
         given = np.ma.concatenate(given) if any(map(np.ma.isMaskedArray, given)) else np.concatenate(given)
-    inputs, values = (np.concatenate([part[field] for part in parts]) for field in (1, 2))
-    return parts[0]._replace(given=given, inputs=inputs, values=values)
+    joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ("inputs", "values", "left_out")}
+    return parts[0]._replace(given=given, **joined)
 
 
 def appended(parts: Sequence[Table], further: Table) -> list[Table]:

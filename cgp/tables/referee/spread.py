@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from cgp.tables.filled import FilledMixin, Filling
+from cgp.tables.filled import FilledTable, Interval
 from cgp.tables.frames.gaps import length_bin, ordered_rows, row_distances
 from cgp.tables.frames.table import Table, read_table
 
@@ -86,7 +86,7 @@ class Spread(NamedTuple):
         return self.sd[np.minimum(length_bin(distances), len(self.sd) - 1), columns]
 
 
-class UncertainImputer(FilledMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class UncertainImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """An imputer without an uncertainty, with standard deviations by the distance to the nearest observation.
 
     Args:
@@ -119,9 +119,9 @@ class UncertainImputer(FilledMixin, OneToOneFeatureMixin, TransformerMixin, Base
         Returns:
             The imputer.
         """
-        self._given, self._axis = read_table(X, self.inputs, self.missing_values)
+        table, self._axis = read_table(X, self.inputs, self.missing_values)
         self.imputer_ = clone(self.imputer).fit(X)
-        self._filled = self._fill(self._given)
+        self._filled = self._fill(table)
         return self
 
     def transform(self, X: Any) -> Any:
@@ -135,24 +135,47 @@ class UncertainImputer(FilledMixin, OneToOneFeatureMixin, TransformerMixin, Base
         """
         check_is_fitted(self)
         table, _ = read_table(X, self.inputs, self.missing_values)
-        return table.filled(self._fill(table).mean)
+        return self._fill(table).filled()
 
     @property
-    def _table(self) -> Table:
-        return self._given
+    def std_(self) -> Any:
+        """The standard deviation of every filled value, 0 for observed values."""
+        check_is_fitted(self)
+        return self._filled.std()
 
-    @property
-    def _filling(self) -> Filling:
-        return self._filled
+    def interval(self, level: float = 0.95, *, method: str = "gaussian") -> Interval:
+        """Central intervals of the readings that are missing, as :meth:`.CorrelatedGPImputer.interval` has them.
 
-    def _fill(self, table: Table) -> Filling:
+        Args:
+            level: between 0 and 1.
+            method: "gaussian" or "conformal".
+
+        Returns:
+            Lower and upper ends in the form of the table; both are the value where it was observed.
+        """
+        check_is_fitted(self)
+        return self._filled.interval(level, method, getattr(self, "conformal_", None))
+
+    def plot(self, figure: Any = None) -> list[Any]:
+        """Draw the gaps of the table, a row for each column, and each column with its filled values; places as maps.
+
+        Args:
+            figure: of matplotlib, to draw in; None is a new one.
+
+        Returns:
+            The axes.
+        """
+        check_is_fitted(self)
+        return self._filled.plot(self._axis, figure)
+
+    def _fill(self, table: Table) -> FilledTable:
         mean = table.values_of(self.imputer_.transform(table.given))
         order = ordered_rows(table.inputs)
         away = np.empty(table.values.shape, dtype=np.int64)
         away[order] = row_distances(table.missing[order], ordered=table.inputs.shape[1] == 1)
         columns = np.broadcast_to(np.arange(len(table.names)), away.shape)
         sd = Spread(self.spread).at(away, columns) * table.units
-        return Filling(mean, np.where(table.missing, sd, 0.0))
+        return FilledTable(table, mean, np.where(table.missing, sd, 0.0))
 
 
 def _mean_of_blocks(values: Array, blocks: Integers) -> tuple[float, int]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from cgp.tables.filled import Filling
+from cgp.tables.filled import FilledTable
 from cgp.tables.frames.gaps import Runs, made_runs, ordered_rows, row_distances, runs_of
 from cgp.tables.frames.table import Table
 from cgp.tables.imputer import CorrelatedGPImputer
@@ -155,7 +155,8 @@ class _Fits:
         for number, imputer, seconds in self.compared:
             if number == masking and _is_part_of(method, imputer):
                 masked = self.table._replace(values=np.where(cells, np.nan, self.table.values))
-                return *Filling.of(imputer.regressor_.with_structure(method.structure), masked), seconds
+                posterior = imputer.regressor_.with_structure(method.structure).posterior_
+                return *FilledTable.of(posterior, masked)[1:], seconds
         start = time.process_time()
         imputer, mean, sd = _fitted(self.table.hiding(cells), self.table, method)
         seconds = time.process_time() - start
