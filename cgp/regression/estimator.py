@@ -22,7 +22,7 @@ from .observations import Framing, Observations, Parts, checked_inputs, checked_
 from .parameters import Parameters
 from .posterior import Posterior
 from .rollback import unchanged_on_error
-from .scaling import gross_errors
+from .scaling import Accepted
 from .solvers.choice import Cost, check_memory
 from .solvers.model import RegressionModel
 from .storage import read_regressor, regressor_content, restored_regressor, write_regressor
@@ -35,8 +35,9 @@ _LONG_FIT = 10.0  # seconds
 
 
 class _Plan(NamedTuple):
-    """A fit that is not made yet: the observations that were left out, what is asked, and how."""
+    """A fit that is not made yet: the range that readings are taken from, those outside, what is asked, and how."""
 
+    accepted: Accepted
     gross_errors: NDArray[np.bool_]
     setting: Setting
     inference: Inference
@@ -85,7 +86,8 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         structure_: name of the structure of ``model_``.
         criteria_: half the information criterion of every structure that was compared, in nats.
         periods_: periods of the cycles of "multiscale", in units of the input.
-        gross_errors_: the observations of the fit that "multiscale" left out as errors of measurement, ``(n, P)``.
+        gross_errors_: the observations that "multiscale" left out as errors of measurement, those of later calls, too,
+            ``(n, P)``.
         correlation_, lengthscales_, delays_, noise_: learned parameters, in the user's units (``summary()`` lists
             them).
         n_features_in_: number d of input columns.
@@ -141,7 +143,7 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
             progress_line(f"{plan.inference.name}, about {cost.seconds:.0f} s", shown, steps) as line,
         ):
             fits = plan.inference.fit(plan.setting, seed, line)
-        self._framing, self.gross_errors_ = framing, plan.gross_errors
+        self._framing, self._accepted, self.gross_errors_ = framing, plan.accepted, plan.gross_errors
         self._keep(fits, plan.setting.observations)
         self.inference_ = plan.inference.name
         return self
@@ -170,7 +172,8 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         y, self._single = checked_outputs(y, X)
         given = Observations(X, y)
         structure, inference = chosen(given, self.structure, self.inference, self.kernel, self.num_inducing)
-        wrong = np.zeros(y.shape, dtype=bool) if structure.inference is None else gross_errors(y)
+        accepted = Accepted.everything(y.shape[1]) if structure.inference is None else Accepted.of(y)
+        wrong = accepted.errors(y)
         given = Observations(X, np.where(wrong, np.nan, y))
         structure = structure.resolved(given)
         setting = Setting(given.standardised(), structure, self.kernel, self.num_inducing)
@@ -178,7 +181,7 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         obstacle = inference.obstacle(setting)
         if obstacle is not None:
             raise ValueError(obstacle)
-        return _Plan(wrong, setting, inference)
+        return _Plan(accepted, wrong, setting, inference)
 
     def _keep(self, fits: Fits, observations: Observations) -> None:
         assert observations.units is not None
@@ -233,7 +236,9 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
             raise ValueError("y: expected finite values, or NaN for what was not observed")
         if np.isnan(y).all():
             raise ValueError("y: expected at least one observation, got none")
-        self.posterior_ = self.posterior_.conditioned(X, y)
+        wrong = self._accepted.errors(y)
+        self.gross_errors_ = np.concatenate([self.gross_errors_, wrong])
+        self.posterior_ = self.posterior_.conditioned(X, np.where(wrong, np.nan, y))
         self._compared = {}  # their fits lack these observations
         return self
 

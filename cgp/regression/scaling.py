@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Scaling", "gross_errors"]
+__all__ = ["Accepted", "Scaling"]
 
 Array = NDArray[Any]
 
@@ -121,35 +121,56 @@ def _spread_of(sizes: Array) -> float:
     return float(np.median(sizes)) if len(sizes) else 0.0
 
 
-def gross_errors(y: Array) -> NDArray[np.bool_]:
-    """Values ``(n, P)`` whose distance from the middle 99 % of their output is twenty times the width of that range.
+class Accepted(NamedTuple):
+    """The range of each output that readings are taken from: what is farther out is an error of measurement.
 
-    Codes of failed sensors are such values. The check needs some hundred values of an output, and none of a constant
-    output is flagged.
+    Codes of failed sensors are such values. The range needs some hundred values of an output, and a constant output has
+    none.
 
-    Args:
-        y: outputs, NaN for unobserved entries.
-
-    Returns:
-        Booleans in its shape.
-
-    Warns:
-        UserWarning: if there are any, with their number and the most extreme of each output.
+    Attributes:
+        low: ``(P,)``.
+        high: ``(P,)``.
     """
-    low, high = np.nanquantile(y, [_TAIL, 1.0 - _TAIL], axis=0)
-    width = np.where(high > low, high - low, np.inf)
-    with np.errstate(invalid="ignore"):
-        far = (y < low - _FAR * width) | (y > high + _FAR * width)
-    if far.any():
-        farthest = {
-            int(p): float(f"{y[far[:, p], p][np.argmax(np.abs(y[far[:, p], p]))]:.6g}")
-            for p in np.flatnonzero(far.any(0))
-        }
-        warnings.warn(
-            f"y: {far.sum()} values are farther than {_FAR:g} times the width of the middle 99 % from all others and "
-            f"are left out as errors of measurement; the farthest by output: {farthest}. If they are right, rescale "
-            "the outputs, for example by their logarithm.",
-            UserWarning,
-            stacklevel=2,
-        )
-    return far
+
+    low: Array
+    high: Array
+
+    @classmethod
+    def of(cls, y: Array) -> Self:
+        """Twenty times the width of the middle 99 % of each output ``(n, P)``, to either side of these."""
+        low, high = np.nanquantile(y, [_TAIL, 1.0 - _TAIL], axis=0)
+        width = np.where(high > low, high - low, np.inf)
+        return cls(low - _FAR * width, high + _FAR * width)
+
+    @classmethod
+    def everything(cls, num_outputs: int) -> Self:
+        """No limits."""
+        return cls(np.full(num_outputs, -np.inf), np.full(num_outputs, np.inf))
+
+    def errors(self, y: Array) -> NDArray[np.bool_]:
+        """The values outside, in the shape of y ``(n, P)``.
+
+        Args:
+            y: outputs, NaN for unobserved entries.
+
+        Returns:
+            Booleans in its shape.
+
+        Warns:
+            UserWarning: if there are any, with their number and the most extreme of each output.
+        """
+        with np.errstate(invalid="ignore"):
+            far = (y < self.low) | (y > self.high)
+        if far.any():
+            farthest = {
+                int(p): float(f"{y[far[:, p], p][np.argmax(np.abs(y[far[:, p], p]))]:.6g}")
+                for p in np.flatnonzero(far.any(0))
+            }
+            warnings.warn(
+                f"y: {far.sum()} values are farther than {_FAR:g} times the width of the middle 99 % from all others "
+                f"and are left out as errors of measurement; the farthest by output: {farthest}. If they are right, "
+                "rescale the outputs, for example by their logarithm.",
+                UserWarning,
+                stacklevel=2,
+            )
+        return far

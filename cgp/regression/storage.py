@@ -17,7 +17,7 @@ from .inference.fitting import Fit
 from .inference.setting import Inference, Setting
 from .observations import Framing, Observations, Parts, Units
 from .posterior import Posterior
-from .scaling import Scaling
+from .scaling import Accepted, Scaling
 from .solvers.choice import SOLVERS
 from .solvers.model import RegressionModel
 
@@ -85,6 +85,7 @@ def regressor_content(regressor: CorrelatedGPRegressor) -> tuple[dict[str, Any],
     tensors = {"rows": rows.reshape(-1, *rows.shape[-2:])[0], "targets": targets.reshape(-1, targets.shape[-1])[0]}
     tensors["observed"] = posterior.observed.whole.byte()
     tensors["gross_errors"] = torch.as_tensor(regressor.gross_errors_).byte()
+    tensors |= {f"accepted.{name}": torch.as_tensor(value) for name, value in regressor._accepted._asdict().items()}
     for name, scaling in posterior.units._asdict().items():
         tensors |= {f"{name}.{field}": torch.as_tensor(np.asarray(value)) for field, value in scaling._asdict().items()}
     for number, model in enumerate(posterior.models):
@@ -113,6 +114,7 @@ def restored_regressor(
         setattr(regressor, name, plain[name])
     regressor.fit_, regressor.samples_, regressor._compared = Fit(**plain["fit_"]), None, {}
     regressor._framing, regressor.gross_errors_ = Framing.of(y), tensors["gross_errors"].bool().numpy()
+    regressor._accepted = Accepted(*(tensors[f"accepted.{name}"].numpy() for name in Accepted._fields))
     units = Units(
         *(Scaling(*(tensors[f"{name}.{each}"].numpy() for each in Scaling._fields)) for name in Units._fields)
     )

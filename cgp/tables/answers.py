@@ -74,7 +74,7 @@ class Answers(NamedTuple):
         return Forecast(*(self.table.framed(part, labels) for part in self.posterior.marginals(inputs)))
 
     def errors(self) -> NDArray[np.float64]:
-        """Standardised errors of every observed value, predicted from all others, ``(n, P)``; NaN where there is none."""
+        """Standardised errors of observed values, predicted from all others, NaN where there is none, ``(n, P)``."""
         mean, sd = self.posterior.leave_one_out()
         values, observed = np.full(self.table.values.shape, np.nan), self.table.known
         known = ~np.isnan(mean)  # rows without a value need not be in there: both sides are read in the same order

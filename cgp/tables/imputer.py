@@ -20,9 +20,8 @@ from cgp.regression.solvers.choice import Cost
 
 from .answers import Answers, Forecast
 from .choosing import fitted_regressor
-from .conformal import Conformal
 from .filled import FilledTable, Interval
-from .frames.codes import warn_of_codes, warn_of_constants, warn_of_strangers, warn_of_uneven_errors
+from .frames.codes import suspected_codes, warn_of_codes, warn_of_constants, warn_of_strangers, warn_of_uneven_errors
 from .frames.coordinates import Axis
 from .frames.table import Table, appended, merged, read_table
 from .storage import read_imputer, write_imputer
@@ -70,6 +69,9 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         ((30, 2), 0)
     """
 
+    _parts: list[Table]
+    _known: FilledTable | None
+
     def __init__(
         self,
         *,
@@ -116,6 +118,7 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         warn_of_constants(table.values, table.names)
         self.regressor_ = fitted_regressor(self._regressor, table, self._axis)
         self._keep(table._replace(left_out=self.regressor_.gross_errors_))
+        self._known = FilledTable.of(self.regressor_.posterior_, self._table)
         self._warn_of_errors()
         if hasattr(self, "conformal_"):  # of another table
             del self.conformal_
@@ -410,8 +413,7 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
 
     def _keep(self, table: Table) -> None:
         """The table that was fitted to."""
-        self._parts: list[Table] = [table]
-        self._known: FilledTable | None = None
+        self._parts, self._known = [table], None
 
     def _read(self, X: Any, *, reset: bool, first: int = 0) -> Table:
         """A table as numbers; in fit, its axis is kept."""
@@ -448,6 +450,6 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     def _warn_of_errors(self) -> None:
         """Warn of columns that are quiet and then loud."""
         table = self._table
-        if table.inputs.shape[1] == 1:
+        if table.inputs.shape[1] == 1 and not suspected_codes(table.values):
             order = np.argsort(table.inputs[:, 0], kind="stable")
             warn_of_uneven_errors(self._answers.errors()[order], table.names, table.labels(0)[order])

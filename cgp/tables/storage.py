@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,18 +15,15 @@ from .conformal import Conformal
 from .frames.storage import axis_content, read_content, restored_axis, restored_table, table_content, write_content
 from .frames.table import input_columns, read_table
 
-if TYPE_CHECKING:
-    from .imputer import CorrelatedGPImputer
-
-    Imputer = TypeVar("Imputer", bound=CorrelatedGPImputer)
-
 __all__ = ["read_imputer", "write_imputer"]
+
+Imputer = TypeVar("Imputer")
 
 _VALUES = ("scores", "blocks")  # of conformal intervals
 _LEFT_OUT = "table.left_out"
 
 
-def write_imputer(imputer: CorrelatedGPImputer, folder: str | Path) -> None:
+def write_imputer(imputer: Any, folder: str | Path) -> None:
     """Write a fitted imputer to a folder."""
     plain, tensors = regressor_content(imputer.regressor_)
     table, values = table_content(imputer._table.given)
@@ -42,7 +39,7 @@ def read_imputer(kind: type[Imputer], folder: str | Path) -> Imputer:
     """An imputer of that class from what :func:`write_imputer` wrote."""
     plain, tensors = read_content(folder)
     settings = restored_settings(plain["settings"])
-    imputer = kind(**settings)
+    imputer: Any = kind(**settings)
     given = restored_table(plain["table"], tensors)
     imputer._axis = restored_axis(plain["axis"])
     validate_data(imputer, given if not hasattr(given, "to_frame") else given.to_frame(), skip_check_array=True)
@@ -56,9 +53,9 @@ def read_imputer(kind: type[Imputer], folder: str | Path) -> Imputer:
     return imputer
 
 
-def _settings(imputer: CorrelatedGPImputer) -> dict[str, Any]:
+def _settings(imputer: Any) -> dict[str, Any]:
     """The arguments as values for JSON."""
-    settings = imputer.get_params(deep=False)
+    settings: dict[str, Any] = imputer.get_params(deep=False)
     codes = np.atleast_1d(np.asarray(settings["missing_values"], dtype=np.float64)).tolist()
     inputs = input_columns(settings["inputs"]) or None
     return settings_content(settings) | {"missing_values": codes, "inputs": inputs}

@@ -99,11 +99,11 @@ def warn_of_strangers(values: NDArray[np.float64], known: NDArray[np.float64], n
     reach = np.where((counts > _LEAST_VALUES) & (high > low), _FAR * (high - low), np.inf)
     with np.errstate(invalid="ignore"):
         far = (values < low - reach) | (values > high + reach)
-    for column in np.flatnonzero(far.any(axis=0)):
+    for column in np.flatnonzero(far.any(axis=0)).tolist():
         code = values[far[:, column], column][0]
         warnings.warn(
-            f"X: {code:g} in {names[column]!r} is farther from all values before than {_FAR:g} times their range; if it "
-            f"stands for what is missing, say so: missing_values={code:g}",
+            f"X: {code:g} in {names[column]!r} is farther from all values before than {_FAR:g} times their range; if "
+            f"it stands for what is missing, say so: missing_values={code:g}",
             UserWarning,
             stacklevel=4,
         )
@@ -149,8 +149,10 @@ def _change(sizes: NDArray[np.float64]) -> tuple[int, float] | None:
     ]
     best = int(np.argmax(np.abs(scores)))
     before, after = np.split(sizes, [starts[best]])
-    factor = float(np.median(after) / np.median(before))
-    return (starts[best], factor) if abs(scores[best]) > _CLEAR and max(factor, 1 / factor) > _UNLIKE else None
+    first, second = float(np.median(before)), float(np.median(after))
+    if abs(scores[best]) < _CLEAR or min(first, second) <= 0.0 or max(first, second) < _UNLIKE * min(first, second):
+        return None
+    return starts[best], second / first
 
 
 def _repeated_ends(column: NDArray[np.float64]) -> dict[float, bool]:

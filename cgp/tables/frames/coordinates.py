@@ -169,6 +169,9 @@ class Axis(NamedTuple):
     def periods(self, periods: str | Sequence[Any]) -> str | tuple[float, ...]:
         """Periods, durations such as "7D" or numbers, in units of the input, days for times; "auto" stays.
 
+        Returns:
+            Numbers, or "auto".
+
         Raises:
             ValueError: if they are neither, or durations where the inputs are not times.
 
@@ -178,7 +181,9 @@ class Axis(NamedTuple):
         """
         if isinstance(periods, str):
             if periods != "auto":
-                raise ValueError(f"periods: expected 'auto' or a sequence of durations, such as ('1D',), got {periods!r}")
+                raise ValueError(
+                    f"periods: expected 'auto' or a sequence of durations, such as ('1D',), got {periods!r}"
+                )
             return periods
         return tuple(_in_units(period, self.is_time) for period in periods)
 

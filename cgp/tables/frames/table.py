@@ -226,8 +226,9 @@ def merged(parts: Sequence[Table]) -> Table:
         given = pd.concat(given)
     else:
         given = np.ma.concatenate(given) if any(map(np.ma.isMaskedArray, given)) else np.concatenate(given)
-    joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ("inputs", "values", "left_out")}
-    return parts[0]._replace(given=given, **joined)
+    joined = (np.concatenate([getattr(part, name) for part in parts]) for name in ("inputs", "values", "left_out"))
+    inputs, values, left_out = joined
+    return parts[0]._replace(given=given, inputs=inputs, values=values, left_out=left_out)
 
 
 def appended(parts: Sequence[Table], further: Table) -> list[Table]:

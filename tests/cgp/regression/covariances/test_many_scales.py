@@ -11,7 +11,7 @@ from cgp.regression import CorrelatedGPRegressor, MultiScale, Windows
 from cgp.regression.inference.setting import Setting
 from cgp.regression.likelihood import every_process
 from cgp.regression.observations import Observations
-from cgp.regression.scaling import Scaling, gross_errors
+from cgp.regression.scaling import Accepted, Scaling
 
 
 def a_table(count: int = 1500, seed: int = 0) -> np.ndarray:
@@ -54,7 +54,7 @@ def test_codes_of_failed_sensors_are_found_and_named():
     y[300:304, 2] = 575.8
     y[10, 0] = -999.0
     with pytest.warns(UserWarning, match=r"y: 5 values .* farthest by output: \{0: -999.0, 2: 575.8\}"):
-        far = gross_errors(y)
+        far = Accepted.of(y).errors(y)
     assert far.sum() == 5
     assert far[300:304, 2].all()
     assert far[10, 0]
@@ -66,7 +66,8 @@ def test_codes_of_failed_sensors_are_found_and_named():
 def test_constants_few_spikes_and_skewed_values_are_no_gross_errors(values: np.ndarray):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert not gross_errors(np.asarray(values)[:, None]).any()
+        column = np.asarray(values)[:, None]
+        assert not Accepted.of(column).errors(column).any()
 
 
 def test_time_scales_lie_between_those_of_the_lags_and_of_the_span():

@@ -136,9 +136,9 @@ def test_an_update_of_a_series_does_not_read_its_past(monkeypatch):
     rows = []
     filtered = kalman.Chain.filtered
 
-    def counted(self, *arguments):
+    def counted(self, *arguments, **options):
         rows.append(len(self.steps))
-        return filtered(self, *arguments)
+        return filtered(self, *arguments, **options)
 
     monkeypatch.setattr(kalman.Chain, "filtered", counted)
     for row in range(51, 55):
