@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cgp import CorrelatedGPImputer
-from cgp.regression import MAP, CorrelatedGPRegressor, Windows
+from cgp.regression import MAP, CorrelatedGPRegressor, MultiScale, Windows
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -310,3 +310,58 @@ def test_an_update_that_counts_from_nought_again_is_refused():
     assert np.isfinite(imputer.update(table.iloc[30:]).forecast(1).mean.to_numpy()).all()
     with pytest.raises(ValueError, match="counts from 0 again"):
         imputer.update(table.iloc[30:].reset_index(drop=True))
+
+
+def long_series():
+    """A series of many time scales with a code in the fit, and later rows that have it, too."""
+    random = np.random.default_rng(0)
+    values = 10.0 + np.sin(np.arange(420.0) / 9)[:, None] + 0.1 * random.standard_normal((420, 2))
+    values[60:70, 1] = np.nan
+    table = pd.DataFrame(values, columns=["a", "b"], index=pd.date_range("2024-01-01", periods=420, freq="h"))
+    table.iloc[5, 0] = table.iloc[410, 0] = table.iloc[412:414, 1] = -9999.0
+    return table
+
+
+def test_codes_after_a_fit_are_left_out_as_fit_leaves_them_out(few_windows, tmp_path):
+    """By update, transform and a regressor of one's own; totals do not count them."""
+    table = long_series()
+    clean = table.where(table > -9999)
+    imputer = CorrelatedGPImputer(structure=MultiScale(num_scales=1, periods=()), random_state=0)
+    with pytest.warns(UserWarning, match="left out as errors of measurement"):
+        imputer.fit(table.iloc[:400])
+    later = table.iloc[400:].copy()
+    later.iloc[11, 0] = np.nan
+    with pytest.warns(UserWarning, match="left out as errors of measurement; .*: -9999"):
+        filled = imputer.transform(later)
+    assert 8.0 < filled.iloc[11, 0] < 12.0
+    assert filled.iloc[10, 0] == -9999.0  # what was there stays
+    with pytest.warns(UserWarning, match="left out as errors of measurement"):
+        imputer.update(later)
+    known = imputer.forecast(3).mean
+    assert ((known > 8.0) & (known < 12.0)).all(axis=None)
+    imputer.save(tmp_path)
+    for each in (imputer, CorrelatedGPImputer.load(tmp_path)):
+        total, std = each.aggregate("D", "mean")
+        assert ((total > 8.0) & (total < 12.0)).all(axis=None)
+        assert std.iloc[0, 0] > 0.0
+        assert np.isnan(each.residuals().to_numpy()[[5, 410, 412, 413], [0, 0, 1, 1]]).all()
+    days = np.arange(400.0, 420.0)[:, None] / 24.0
+    with pytest.warns(UserWarning, match="left out"):
+        regressor = imputer.regressor_.conditioned(days, clean.iloc[400:].fillna(-9999.0))
+    assert regressor.gross_errors_[-20:].sum() == clean.iloc[400:].isna().sum().sum()
+
+
+def test_new_values_that_look_like_codes_are_warned_of():
+    """Where fit takes what it gets, so do update and transform, with a word."""
+    table = frame()
+    imputer = CorrelatedGPImputer(**QUICK).fit(table.iloc[:30])
+    with pytest.warns(UserWarning, match=r"-9999 in 'b' is farther from all values before .* missing_values=-9999"):
+        imputer.update(table.iloc[30:35].assign(b=np.float32(-9999.0)))
+
+
+def test_a_series_that_is_quiet_and_then_loud_is_said():
+    random = np.random.default_rng(0)
+    values = np.sin(np.arange(120) / 9.0) + np.where(np.arange(120) < 60, 0.05, 1.0) * random.standard_normal(120)
+    values[30:40] = np.nan
+    with pytest.warns(UserWarning, match=r"errors of 'column 0' are \d+\.\d times as large from \d+"):
+        CorrelatedGPImputer(**QUICK | {"structure": "independent"}).fit(values[:, None])
