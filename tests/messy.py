@@ -144,7 +144,7 @@ def own_files() -> list[Messy]:
         case("one-more.csv", "a name that is missing", iso.replace("day,a,b", "a,b"), ("--no-header --skip-rows 1", {"header": False, "skip_rows": 1}), values={"column 2": A, "column 3": B}),
         case("one-column.csv", "one column with blank lines", f"flow\n{plain}\n", index=np.arange(40), values={"flow": A}),
         case("one-column-comma.csv", "one column with decimal commas", f"flow\n{plain}\n".replace(".", ","), ("--decimal ,", {"decimal": ","}), index=np.arange(40), values={"flow": A}),
-        case("thousands.tsv", "1,200 beside 1.5", big.assign(b="1.5").to_csv(index=False, sep="\t"), values={"a": groups, "b": np.full(40, 1.5)}),
+        case("thousands.tsv", "1,200 beside 1.5", big.assign(b="1.5").to_csv(index=False, sep="\t"), **grouped),
         case("thousands.csv", "1,200 in quotes", big.to_csv(index=False), ("--thousands ,", {"thousands": ","}), **grouped),
         case("points.csv", "1.200 between semicolons", big.assign(a=big["a"].str.replace(",", ".")).to_csv(index=False, sep=";"), ("--thousands .", {"thousands": "."}), **grouped),
         case("apostrophes.csv", "1'200", big.assign(a=big["a"].str.replace(",", "'")).to_csv(index=False, sep=";"), **grouped),
@@ -177,7 +177,7 @@ def data_files() -> list[Messy]:
     thousand = {"sales": (55, 5), "other": (60, 0)}
     return [
         Messy("A_luft.csv", "units, decimal commas, limits, codes, an hour twice", None, [limits, ("--missing -999", {"missing": ["<", "-999"]})], ["2023-10-01", "2023-11-29 23:00"], air),
-        Messy("B_logger.csv", "day first, words, marks and limits among numbers", None, [("--missing ND '<'", {"missing": ["ND", "<"]})], ["2024-02-20 00:33", "2024-03-13 00:52"], {"LoggerID": (900, 0), "Level_m": (800, 100), "Turb_NTU": (724, 176), "Cond_uS": (800, 100), "DO_mgL": (334, 566), "Battery_V": (900, 0)}),
+        Messy("B_logger.csv", "day first, words, marks and limits among numbers", None, [("--missing ND '<'", {"missing": ["ND", "<"]})], ["2024-02-20 00:33", "2024-03-13 00:52"], {"Level_m": (800, 100), "Turb_NTU": (724, 176), "Cond_uS": (800, 100), "DO_mgL": (334, 566)}),
         Messy("E.parquet", "nullable whole numbers, categories", None, [], gauges, e),
         Messy("E.xlsx", "a workbook", None, [], gauges, e),
         Messy("L.csv", "two gauges below each other", None, [("--long station,date,flow", {"long": ["station", "date", "flow"]})], ["2021-04-06", "2021-05-15"], {"G1": (5, 35), "G4": (34, 6)}),

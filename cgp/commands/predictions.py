@@ -70,6 +70,8 @@ def _arrays(path: Path) -> dict[str, Array]:
         with np.load(path, allow_pickle=False) as file:
             if isinstance(file, np.ndarray):
                 raise ValueError(f"got one array, {file.shape}")
+            if not {"logits", "probabilities"} & {*file}:
+                raise ValueError(f"expected logits or probabilities, got {[*file]}")
             return {name: file[name] for name in ("logits", "probabilities", "labels", "features") if name in file}
     except (ValueError, EOFError, zipfile.BadZipFile, TypeError) as error:
         raise ValueError(f"{path}: expected arrays as {_HOW} writes them: {error}") from error

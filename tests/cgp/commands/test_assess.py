@@ -134,6 +134,7 @@ _GOOD = {"logits": np.zeros((4, 2)), "labels": np.zeros(4, int)}
         (None, [], "no such file"),
         (b"logits,labels", [], "expected arrays as np.savez("),
         ({"labels": np.zeros(4, int)}, [], "expected logits or probabilities, got ['labels']"),
+        ({"scores": np.zeros(4), "y": np.zeros(4)}, [], "expected logits or probabilities, got ['scores', 'y']"),
         ({"logits": np.zeros((4, 2))}, [], "expected labels (4,), got none"),
         (_GOOD | {"labels": np.zeros(3, int)}, [], "expected labels (4,) of integers, got int64 (3,)"),
         (_GOOD | {"labels": np.full(4, 2)}, [], "expected labels in 0 … 1, got 2 … 2"),

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from cgp import __version__, commands
+from cgp.regression import MAP
 from cgp.regression.solvers.choice import Cost
 from cgp.tables import read_table
 
@@ -24,7 +25,7 @@ def quick(monkeypatch):
     from cgp.tables import imputer
 
     original = imputer.CorrelatedGPImputer._regressor
-    quickly = {"max_steps": 5, "structure": "coregionalised", "inference": "map"}
+    quickly = {"structure": "coregionalised", "inference": MAP(max_steps=5)}
     monkeypatch.setattr(imputer.CorrelatedGPImputer, "_regressor", lambda self: original(self).set_params(**quickly))
 
 

@@ -15,6 +15,7 @@ from .spacing import absent_times
 
 __all__ = ["Assembled", "absent_rows", "assembled", "pivoted"]
 
+_HOURS = 24
 _FEW_REPEATS = 0.05
 _SERIES_SHARE = 0.2  # of the rows, that distinct names of series may be
 
@@ -153,8 +154,8 @@ def _repeats(cells: Any, rows: Rows, columns: Columns, options: Options) -> list
         value = next((name for name in columns.numbers if name not in names), "VALUE")
         raise UnclearError(
             f"{count} of {len(cells)} rows repeat a time, and {names[0]!r} tells them apart: "
-            f"say {option('long', [names[0], rows.columns[0], value])} if it names series, each row one value, "
-            f"or {option('repeats')} if these are several readings of the same thing"
+            f"say {option('long', [names[0], rows.columns[0], value])} if it names series, each row one value"
+            f"{_or_hours(cells, rows, names[0])}, or {option('repeats')} if these are readings of the same thing"
         )
     if count > _FEW_REPEATS * len(cells):
         raise UnclearError(
@@ -162,6 +163,16 @@ def _repeats(cells: Any, rows: Rows, columns: Columns, options: Options) -> list
         )
     first = labels[0][repeated].iloc[0]
     return [f"{count} {'row repeats' if count == 1 else 'rows repeat'} a time, the first {first}"]
+
+
+def _or_hours(cells: Any, rows: Rows, name: str) -> str:
+    """What to say if a column of whole numbers up to 24 holds hours."""
+    hours = cells[name].str.fullmatch(r"\d{1,2}").all() and cells[name].astype(int).max() <= _HOURS
+    return (
+        f", {option('index', [rows.columns[0], name])} if it holds the hours"
+        if hours and rows.times is not None
+        else ""
+    )
 
 
 def _names_of_series(others: Any, label: Any, columns: Columns, share: float) -> list[str]:
@@ -172,7 +183,7 @@ def _names_of_series(others: Any, label: Any, columns: Columns, share: float) ->
         is_word = columns.left.get(name, "").startswith(("words", "numbers", "whole"))
         is_few = (
             share >= _SERIES_SHARE
-            and distinct <= _SERIES_SHARE * len(others)
+            and distinct <= max(_HOURS, _SERIES_SHARE * len(others))
             and others[name].str.fullmatch(r"\d+").all()
         )
         if (is_word or is_few) and 1 < distinct < len(others) and not _pairs(others[name], label).duplicated().any():

@@ -15,6 +15,7 @@ from .options import Options
 
 __all__ = ["Column", "Columns", "columns_of"]
 
+_COUNTERS = ("index", "id", "row", "no", "nr", "record")
 _LIMITS = "<>≤≥"
 _MOST = 6  # words that are shown
 _FEW, _SOME = 5, 0.1  # words, or a share of numbers, of a column of numbers with words among them
@@ -85,6 +86,8 @@ def columns_of(cells: Any, options: Options, delimiter: str) -> Columns:
     codes = _numeric_codes(options.missing, form)
     numbers = {name: _column(cells[name], chosen[name], form, codes) for name in chosen}
     left |= {name: "nothing but missing values" for name, each in numbers.items() if each.values.isna().all()}
+    idle = {name: reason for name, each in numbers.items() if (reason := _idle(name, each.values))}
+    left |= idle if {*numbers} - {*idle} - {*left} else {}
     numbers = {name: each for name, each in numbers.items() if name not in left}
     if "none" not in options.missing:
         _refuse_codes(numbers)
@@ -127,6 +130,16 @@ def _left(name: str, texts: _Texts, options: Options) -> str:
     if len(texts.words) > _FEW and len(texts.numbers) < _SOME * (len(texts.numbers) + len(texts.words)):
         return _wordy(texts)
     return ""
+
+
+def _idle(name: str, values: Any) -> str:
+    """Why a column without a gap says nothing of others, or nothing: it is constant, or counts the rows."""
+    if values.isna().any() or len(values) < 2:
+        return ""
+    if (values == values.iloc[0]).all():
+        return "the same in every row"
+    counts = name.strip().lower() in _COUNTERS or name.startswith("unnamed")
+    return "counts the rows" if counts and (values.diff().iloc[1:] == 1.0).all() else ""
 
 
 def _wordy(texts: _Texts) -> str:

@@ -9,7 +9,7 @@ from .cells import kind_of, looks_like_number, main_kind
 from .hints import UnclearError, option
 from .notation import form_of_numbers
 from .options import Options
-from .times import TimeForm, Times, read_compact, read_times, time_of_day
+from .times import TimeForm, Times, looks_like_time, read_compact, read_times, time_of_day
 
 __all__ = ["Rows", "rows_of"]
 
@@ -91,7 +91,7 @@ def _named(cells: Any, names: list[str], options: Options) -> Rows:
     if len(names) == 1:
         label, times = _label(cells[names[0]], options)
         return Rows({names[0]: label}, names, "") if times is None else _timed(names[0], times)
-    joined = _calendar(cells[names]) or (_dated(cells, names[0], names[1], options) if len(names) == 2 else None)
+    joined = _calendar(cells[names]) or (_dated(cells, *names, options, is_asked=True) if len(names) == 2 else None)
     if joined is None:
         raise ValueError(f"index: expected one column, or one of dates and one of times of day, got {names}")
     return joined
@@ -109,6 +109,11 @@ def _looked_for(cells: Any, options: Options) -> Rows:
 
 def _refuse_unread(cells: Any) -> None:
     """Refuse to take rows in their order where a column is called a time, and could not be read as one."""
+    if 2 * sum(map(looks_like_time, map(str, cells))) > cells.shape[1] > 2:
+        raise UnclearError(
+            f"most columns have times for names, such as {cells.columns[-1]!r}: turn the table, so that each row is a "
+            f"time, or say {option('index', False)} for rows in their order"
+        )
     name = next((name for name in cells if _plain_name(name) in _CALLED_TIME), None)
     if name is None or (cells[name] == "").all():
         return
@@ -221,13 +226,13 @@ def _refuse_odd_ones(column: Any) -> None:
     )
 
 
-def _dated(cells: Any, date: str, clock: str, options: Options) -> Rows | None:
-    """Dates in one column and times of day in another, together."""
+def _dated(cells: Any, date: str, clock: str, options: Options, *, is_asked: bool = False) -> Rows | None:
+    """Dates in one column and times of day in another, together; whole hours where they are named so, or asked for."""
     days, hours = cells[date], cells[clock]
     if (days == "").any() or (hours == "").any():
         return None
     times, hour = _as_times(days, options, is_asked=True), time_of_day(hours)
-    if hour is None and _plain_name(clock) in _HOURS and hours.str.fullmatch(r"\d{1,2}").all():
+    if hour is None and (is_asked or _plain_name(clock) in _HOURS) and hours.str.fullmatch(r"\d{1,2}").all():
         hour = _whole_hours(hours)
     if times is None or hour is None or not (times.values == times.values.dt.normalize()).all():
         return None

@@ -41,6 +41,7 @@ _FORMS = tuple(
 _TIME_OF_DAY = re.compile(rf"{_CLOCK}{_HALF}")
 _DOTTED = r"\d{1,2}\.\d{1,2}\.(?:\d{4}|\d{2})(?:[ T].*)?"
 _MIDNIGHT = re.compile(r"(?<=[T_ ])24(?=[:.h]00(?:[:.]00)?)")
+_DAY = 86_400.0
 _COMPACT = {8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 _SAID = {"day": "day first", "month": "month first", "year": "year first", "": ""}
 _MOST_SHAPES = 64
@@ -182,8 +183,9 @@ def time_of_day(cells: Any) -> Times | None:
 
 def _is_clock(matches: Sequence[re.Match[str]]) -> bool:
     """Whether hours, minutes and seconds are in their range."""
-    limits = {"hour": 24, "minute": 59, "second": 59}
-    return all(int(match[part] or 0) <= limit for match in matches for part, limit in limits.items())
+    limits = {"minute": 59, "second": 59}
+    within = all(int(match[part] or 0) <= limit for match in matches for part, limit in limits.items())
+    return within and max(map(_seconds, matches)) <= _DAY
 
 
 def _seconds(match: re.Match[str]) -> float:

@@ -92,3 +92,15 @@ def test_codes_in_the_range_of_readings_are_readings():
     near = [str(900 + 10 * k) for k in range(12)] + ["999"]
     assert columns(a=near).numbers["a"].values.notna().all()
     assert columns(a=["-999", "1", "2"]).numbers["a"].values.notna().all()
+
+
+def test_columns_that_say_nothing_of_others_are_left():
+    """They have no gap: constants, and numbers of the rows."""
+    found = columns(
+        a=["1", "", "3"], b=["7", "7", "7"], no=["4", "5", "6"], c=["4", "5", "6"], **{"unnamed 1": ["0", "1", "2"]}
+    )
+    assert [*found.numbers] == ["a", "c"]
+    assert found.left == {"b": "the same in every row", "no": "counts the rows", "unnamed 1": "counts the rows"}
+    assert [*columns(b=["7", "7", ""], a=["1", "2", "3"]).numbers] == ["b", "a"]
+    assert [*columns(b=["7", "7"], no=["1", "2"]).numbers] == ["b", "no"]
+    assert [*columns(b=["7"], a=[""]).numbers] == ["b"]

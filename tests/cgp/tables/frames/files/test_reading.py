@@ -123,6 +123,13 @@ def test_repeated_times_are_refused_or_said(read):
         read("day,a\n" + "\n".join([*rows[:30], *rows]) + "\n")
 
 
+def test_hours_beside_days_are_offered(read):
+    days = [f"2024-01-{30 + k // 24},{k % 24},{k % 5}.5" for k in range(48)]
+    with pytest.raises(UnclearError) as refused:
+        read("day,h,a\n" + "\n".join(days) + "\n")
+    assert "--index day h if it holds the hours" in refused.value.flags
+
+
 def test_places_are_inputs(read):
     text = "lat,lon,a\n46.9,7.4,1.5\n47.4,8.5,\n46.2,6.1,2.5\n"
     table = read(text)

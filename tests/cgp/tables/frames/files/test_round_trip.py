@@ -120,11 +120,12 @@ def test_what_is_written_in_any_dialect_comes_back(folder, written):
     path, out = folder / "in.csv", folder / "out.csv"
     path.write_bytes(written.content)
     table = read_table(path, **written.options)
+    written.values = {name: values for name, values in written.values.items() if name in table.frame or has_gap(values)}
     assert is_same(table, written)
     filled = table.frame.fillna(0.0)
     table.write(filled, out)
-    again = read_table(out, **written.options)
-    np.testing.assert_array_equal(again.frame, filled)
+    again = read_table(out, **written.options).frame  # without columns that are constant now
+    assert again.equals(filled[[*again]].astype(again.dtypes.iloc[0]))
     before, after = (each.read_bytes()[len(written.mark) :].decode(written.encoding) for each in (path, out))
     assert changed_fields(before, after, written.options["delimiter"]) == table.gaps
 
@@ -145,9 +146,14 @@ def test_without_options_it_is_read_as_written_or_refused(folder, written):
     if table is not None:
         numbers = {name: values for name, values in written.values.items() if name in table.frame}
         left = {*written.values} - {*numbers}
-        assert all("missing" in table.understood.left[name] or "zero" in table.understood.left[name] for name in left)
+        reasons = ("missing", "zero", "same in every row", "counts the rows")
+        assert all(any(reason in table.understood.left[name] for reason in reasons) for name in left)
         written.values = numbers
         assert is_same(table, written), table.understood
+
+
+def has_gap(values):
+    return bool(np.isnan(values).any())
 
 
 def is_no_utf8(content):

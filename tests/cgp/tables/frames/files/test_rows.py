@@ -96,6 +96,7 @@ def test_what_is_named_is_taken():
         ),
         ({"time": [3, 1, 2], "a": [1, 2, 3]}, "--no-index"),
         ({"date": ["1 Mai", "2 Mai"], "a": [1, 2]}, "--time-format"),
+        ({"site": ["N", "S"], "2020-01-30": [1, 2], "2020-01-31": [1, 3]}, "turn the table"),
         ({"when": HOURS.strftime("%d-%m-%y")[:12], "a": A[:12]}, "can be read in"),
     ],
 )
@@ -123,3 +124,9 @@ def test_an_index_needs_a_label_in_every_row():
         rows({"a": ["1", ""], "b": ["1", "2"]}, index=["a"])
     with pytest.raises(UnclearError, match="'a': expected times or numbers, got 'x'"):
         rows({"a": ["x", "y"], "b": ["1", "2"]}, index=["a"])
+
+
+def test_whole_hours_are_taken_where_they_are_asked_for():
+    frame = {"day": HOURS.strftime("%Y-%m-%d"), "h": HOURS.hour, "a": A}
+    assert rows(frame).columns == ["day"]
+    assert (rows(frame, index=["day", "h"]).times == HOURS).all()

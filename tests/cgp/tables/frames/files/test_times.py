@@ -154,4 +154,4 @@ def test_times_of_day():
     clock = time_of_day(pd.Series(["18:30", "6:30:05", "12:00:00.5"])).values
     assert [*clock.dt.total_seconds()] == [66_600.0, 23_405.0, 43_200.5]
     assert [*time_of_day(pd.Series(["12:00 AM", "1:30 pm"])).values.dt.total_seconds()] == [0.0, 48_600.0]
-    assert all(time_of_day(pd.Series([text])) is None for text in ("25:00", "12:75", "12", "x", "12:30 x"))
+    assert all(time_of_day(pd.Series([text])) is None for text in ("25:00", "24:30", "12:75", "12", "x", "12:30 x"))
