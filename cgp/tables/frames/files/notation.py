@@ -142,10 +142,11 @@ def form_of_numbers(
     """
     signs = {sign for texts in columns.values() for text in texts for sign in text if not sign.isdigit()}
     meant = [form for form in _forms(delimiter, signs) if _is_meant(form, decimal, thousands)]
+    meant = meant or [NumberForm(decimal or ".", thousands or "")]
     forms = [form for form in meant if _is_seen(form, signs)] or meant[:1]
     fitting = [form for form in forms if all(_fits(form, texts) for texts in columns.values())]
     if not fitting:
-        _refuse_all(columns, forms or [NumberForm(decimal or ".", thousands or "")])
+        _refuse_all(columns, forms)
     first = fitting[0]
     for name, texts in columns.items():
         read = [form.numbers(texts) for form in fitting]

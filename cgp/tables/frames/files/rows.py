@@ -283,7 +283,7 @@ def _calendar(cells: Any) -> Rows | None:
 
     def write(further: Any) -> dict[str, list[str]]:
         values = {names[unit]: [getattr(time, unit) for time in further] for unit in parts}
-        values |= {names[day]: [time.dayofyear for time in further]} if day else {}
+        values |= {names[day]: [int(time.strftime("%j")) for time in further]} if day else {}
         padded = {name: int(widths[name].max()) if widths[name].nunique() == 1 else 1 for name in chosen}
         return {name: [f"{number:0{padded[name]}d}" for number in values[name]] for name in chosen}
 

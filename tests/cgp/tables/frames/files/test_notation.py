@@ -61,6 +61,7 @@ def test_a_sign_that_is_named_decides():
     assert form(columns, thousands="") == (",", "")
     assert form({"a": ["10.000"]}, delimiter=",") == (".", "")
     assert form({"a": ["10"]}, decimal=",") == (",", "")
+    assert form({"a": ["10"]}, decimal=",", thousands=".", delimiter=",") == (",", ".")
     with pytest.raises(UnclearError):
         form({"a": ["1,5"]}, decimal=".")
 
