@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from scipy.stats import beta, binom
 
-from cgp.networks.guarantees.conformal import as_set_score, conformal_quantile
+from cgp.networks.guarantees.conformal import SetScore, conformal_quantile
 from cgp.networks.guarantees.selective import risk_threshold
 
 Array = NDArray[np.float64]
@@ -54,7 +54,7 @@ def held_out(seed: int, count: int) -> Iterator[NDArray[np.int64]]:
 def coverage_of_sets(method: str, draws: int, *, per_class: bool = False) -> Outcome:
     """Average coverage; of scores without ties it has a beta distribution over the draws."""
     p, labels = classifier()
-    scores = as_set_score(method)(p)
+    scores = SetScore.named(method)(p)
     of_labels = scores[np.arange(POOL), labels]
     covered = []
     for rows in held_out(2, draws):

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from cgp.atomic_files import write_aside
 from cgp.networks.convert.host_files import check_adapters, is_converted, load_converted, save_converted
 from cgp.networks.detect.detector import Detector
-from cgp.networks.methods.known import as_method
+from cgp.networks.methods import Method
 from cgp.networks.model.layout import TokenLayout
+from cgp.networks.model.named import State
 from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.model.temperature import logit_temperature, set_logit_temperature
-from cgp.networks.predict.method import State
 from cgp.networks.predict.prediction import Prediction
 from cgp.networks.predict.settings import Settings, as_assessed, has_settings, settings_of, with_settings
 from cgp.weights import load_tensors, save_tensors
@@ -104,8 +104,7 @@ def _settings_state(settings: Settings) -> State:
     config |= {"method": None, "held_out": None, "detectors": []}
     tensors: dict[str, Tensor] = {} if settings.scale is None else {"scale": settings.scale}
     if settings.method is not None:
-        options, of_method = settings.method.state()
-        config["method"] = {"name": settings.method.name, "options": options}
+        config["method"], of_method = settings.method.saved()
         tensors |= _prefixed("method", of_method)
     if settings.held_out is not None:
         kept = settings.held_out
@@ -120,9 +119,7 @@ def _settings_state(settings: Settings) -> State:
 
 
 def _settings_of_state(config: dict[str, Any], tensors: dict[str, Tensor]) -> Settings:
-    method, each = None, config["method"]
-    if each is not None:
-        method = type(as_method(each["name"])).of_state(each["options"], _below("method", tensors))
+    method = config["method"] and Method.of_saved(config["method"], _below("method", tensors))
     parts = [(options, _below(f"detectors.{number}", tensors)) for number, options in enumerate(config["detectors"])]
     detectors = {detector.name: detector for detector in (Detector.of_state(*part) for part in parts)}
     kept = config["held_out"] and _prediction(config["held_out"], _below("held_out", tensors))

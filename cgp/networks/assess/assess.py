@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from cgp.networks.detect.detector import Detector
 from cgp.networks.detect.scores import DrawnScore, Seen, Widest, numbers
 from cgp.networks.methods.amplitudes import AmplitudeSearch
-from cgp.networks.methods.known import Posterior, as_method
+from cgp.networks.methods.known import Posterior
 from cgp.networks.methods.values import Normals
 from cgp.networks.model.inputs import Batch, batches, model_device, to_device
 from cgp.networks.model.progress import Progress
@@ -26,8 +26,8 @@ from cgp.networks.predict.training import Training
 from cgp.networks.tasks import Task, as_task
 
 from .assessment import Assessment
+from .claims import compare_detectors
 from .compared import Comparable, Compared, compared
-from .detection import compare_detectors
 from .recipe import Choice, Recipe, fingerprint
 from .sets import compare_sets
 from .tuning import Entry, Rows, Source, Tuned, entries_of, rows_of
@@ -148,7 +148,7 @@ class _Comparison:
         generator = torch.Generator().manual_seed(search.seed)
         fold_of = (torch.randperm(int(input_of.max()) + 1, generator=generator) % FOLDS)[input_of]
         sources = {method.name: self._source(method) for method in what.methods if not isinstance(method, Posterior)}
-        self.plain = as_method(self.task.parameter)
+        self.plain = Method.named(self.task.parameter)
         self.tuned = Tuned(
             search, held, fold_of, draws=what.posterior is not None, sources=sources, scores=self._scores_of_batch
         )

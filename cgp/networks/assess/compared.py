@@ -9,8 +9,8 @@ from torch import nn
 
 from cgp.networks.detect.detector import DETECTORS, Detector
 from cgp.networks.detect.scores import InputScore
-from cgp.networks.guarantees.conformal import SetScore, as_set_score
-from cgp.networks.methods.known import Posterior, as_method
+from cgp.networks.guarantees.conformal import SetScore
+from cgp.networks.methods.known import Posterior
 from cgp.networks.model.blocks import stochastic_layers
 from cgp.networks.predict.method import Method
 from cgp.networks.predict.training import Training
@@ -93,9 +93,9 @@ def _named(thing: Comparable, task: Task) -> Method | Detector | SetScore:
     if isinstance(thing, InputScore):
         return Detector(thing, task)
     if thing in Method.known:
-        return as_method(thing)
+        return Method.named(thing)
     if thing in SetScore.known:
-        return as_set_score(thing)
+        return SetScore.named(thing)
     if not set(thing.split(" + ")) <= set(InputScore.known):
         names = (*Method.known, *InputScore.known, *SetScore.known)
         raise ValueError(f"compare: expected some of {names}, or objects, got {thing!r}")

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from cgp.networks.guarantees.conformal import conformal_quantile
 from cgp.networks.model.inputs import input_batches, model_device, to_device
+from cgp.networks.model.named import State
 from cgp.networks.model.structural_copy import uncompiled
-from cgp.networks.predict.method import State
 from cgp.networks.predict.settings import as_assessed, settings_of, with_settings
 from cgp.networks.predict.training import Training
 from cgp.networks.tasks import Classification, Task
 
-from .scores import DrawnScore, InputScore, Seen, Widest, as_score, numbers
+from .scores import DrawnScore, InputScore, Seen, Widest, numbers
 
 __all__ = ["DETECTORS", "Detector", "standardised"]
 
@@ -64,7 +64,7 @@ class Detector:
 
     def __post_init__(self) -> None:
         given = self.scores.split(" + ") if isinstance(self.scores, str) else self.scores
-        self.scores = tuple(map(as_score, given)) if isinstance(given, Sequence) else (given,)
+        self.scores = tuple(map(InputScore.named, given)) if isinstance(given, Sequence) else (given,)
 
     @property
     def name(self) -> str:
@@ -189,8 +189,8 @@ class Detector:
         self._check_fitted()
         tensors, config = {"known": torch.from_numpy(np.asarray(self.known))}, []
         for number, score in enumerate(self.terms):
-            options, of_score = score.state()
-            config.append({"name": score.name, "options": options})
+            options, of_score = score.saved()
+            config.append(options)
             tensors |= {f"{number}.{name}": tensor for name, tensor in of_score.items()}
             if self.parts:
                 tensors[f"{number}.parts"] = torch.from_numpy(self.parts[score.name])
@@ -205,7 +205,7 @@ class Detector:
             own = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
             if "parts" in own:
                 parts[each["name"]] = own.pop("parts").numpy()
-            scores.append(type(as_score(each["name"])).of_state(each["options"], own))
+            scores.append(InputScore.of_saved(each, own))
         return cls(scores, known=tensors["known"].numpy(), parts=parts)
 
     @property

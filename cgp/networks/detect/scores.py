@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from cgp.networks.methods.amplitudes import AmplitudeSearch
 from cgp.networks.methods.known import Posterior
 from cgp.networks.model.inputs import Batch
-from cgp.networks.predict.method import State
+from cgp.networks.model.named import Named, State
 from cgp.networks.predict.readout import GPReadout
 from cgp.networks.predict.training import Training
 from cgp.networks.tasks import Task
@@ -24,7 +24,7 @@ from cgp.networks.tasks.labels import check_finite
 
 from .mahalanobis import Mahalanobis
 
-__all__ = ["DrawnScore", "InputScore", "Seen", "Widest", "as_score", "numbers"]
+__all__ = ["DrawnScore", "InputScore", "Seen", "Widest", "numbers"]
 
 Array = NDArray[Any]
 
@@ -109,7 +109,7 @@ class Seen:
         return next(search.draws([Batch(self.inputs, None)], (factor,), first=self.number))[2]
 
 
-class InputScore(ABC):
+class InputScore(Named, argument="name"):
     """A score that is large for inputs of another kind; a subclass with a name is known by it.
 
     A score of your own says what it computes (:meth:`of`), after :meth:`fit` if it has to know the training data.
@@ -117,20 +117,12 @@ class InputScore(ABC):
     keeps what :meth:`state` returns.
 
     Attributes:
-        name: by which it is asked for and stored.
         needs_train: whether :meth:`fit` needs labelled training data.
         words: what it is, in a sentence.
     """
 
-    name: ClassVar[str]
     needs_train: ClassVar[bool] = False
     words: ClassVar[str] = ""
-    known: ClassVar[dict[str, type[InputScore]]] = {}
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if "name" in vars(cls):
-            InputScore.known[cls.name] = cls
 
     def fit(self, training: Training) -> Self:
         """The score fitted to what the network was trained on, if it needs that."""
@@ -139,15 +131,6 @@ class InputScore(ABC):
     @abstractmethod
     def of(self, seen: Seen) -> Array | Tensor:
         """The score of each input, ``(N,)``."""
-
-    def state(self) -> State:
-        """What :meth:`of_state` makes the same score of."""
-        return {}, {}
-
-    @classmethod
-    def of_state(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> Self:  # noqa: ARG003
-        """The score of what :meth:`state` returned."""
-        return cls(**config)
 
 
 class Doubt(InputScore):
@@ -297,15 +280,6 @@ class ProcessVariance(InputScore):
     def of_state(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> Self:
         """The score of what :meth:`state` returned."""
         return cls(GPReadout.of_state(config, tensors))
-
-
-def as_score(score: str | InputScore) -> InputScore:
-    """A score by its name, or the score itself."""
-    if isinstance(score, InputScore):
-        return score
-    if score not in InputScore.known:
-        raise ValueError(f"name: expected one of {tuple(InputScore.known)}, got {score!r}")
-    return InputScore.known[score]()
 
 
 def numbers(values: Array | Tensor) -> Array:

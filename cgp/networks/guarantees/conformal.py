@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from cgp.networks.model.named import Named
 
 __all__ = [
     "Adaptive",
     "LeastAmbiguous",
     "Regularised",
     "SetScore",
-    "as_set_score",
     "conformal_quantile",
     "conformal_sets",
 ]
@@ -48,22 +49,12 @@ def conformal_quantile(scores: Array, error: float) -> float:
     return float(np.partition(scores, rank - 1)[rank - 1]) if rank <= len(scores) else math.inf
 
 
-class SetScore(ABC):
+class SetScore(Named, argument="method"):
     """A score of classes, of which those up to a threshold are in the set; a subclass with a name is known by it.
 
     A score of your own says what it computes (:meth:`of`): ``prediction.sets(method=...)`` takes it, and
     :func:`cgp.assess` compares its sets.
-
-    Attributes:
-        name: by which it is asked for.
     """
-
-    name: ClassVar[str]
-    known: ClassVar[dict[str, type[SetScore]]] = {}
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        SetScore.known[cls.name] = cls
 
     @abstractmethod
     def of(self, probabilities: Array) -> Array:
@@ -137,15 +128,6 @@ class LeastAmbiguous(SetScore):
     def of(self, probabilities: Array) -> Array:
         """One minus the probability."""
         return 1.0 - probabilities
-
-
-def as_set_score(method: str | SetScore) -> SetScore:
-    """A score by its name, or the score itself."""
-    if isinstance(method, SetScore):
-        return method
-    if method not in SetScore.known:
-        raise ValueError(f"method: expected one of {tuple(SetScore.known)}, got {method!r}")
-    return SetScore.known[method]()
 
 
 def conformal_sets(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cgp.networks.tasks import Task, as_task
 
-from .conformal import SetScore, as_set_score, conformal_quantile, conformal_sets
+from .conformal import SetScore, conformal_quantile, conformal_sets
 from .selective import labels_needed, risk_threshold
 
 __all__ = ["Guarantees", "withheld_answers"]
@@ -78,7 +78,7 @@ class Guarantees(ABC):
         known, labels = self._known(held_out, coverage, "classification")
         assert self.probabilities is not None
         assert known.probabilities is not None
-        score = as_set_score(method)
+        score = SetScore.named(method)
         scores, of_known = (score(_numbers(p)) for p in (self.probabilities, known.probabilities))
         sets = conformal_sets(scores, of_known, labels.cpu().numpy(), 1.0 - coverage, per_class=per_class)
         return torch.from_numpy(sets).to(self.mean.device)

@@ -18,7 +18,7 @@ from cgp.networks.tasks import Regression, Task, as_task
 from .amplitudes import AmplitudeSearch, amplitudes_of
 from .calibration import Calibration, RegressionCalibration
 from .classes import calibrate_outputs, calibrate_posterior
-from .known import Posterior, as_method
+from .known import Posterior
 from .values import calibrate_values
 
 __all__ = ["calibrate"]
@@ -137,7 +137,7 @@ def calibrate(
         >>> scaled.nll <= scaled.nll_mean
         True
     """
-    asked, way = as_task(task, labelled=True), as_method(method)
+    asked, way = as_task(task, labelled=True), Method.named(method)
     _check(way, num_samples, train)
     model = uncompiled(model)
     if isinstance(way, Posterior):

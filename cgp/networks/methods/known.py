@@ -17,9 +17,10 @@ from cgp.networks.convert.sites import attention_sites
 from cgp.networks.model.blocks import stochastic_layers
 from cgp.networks.model.dropout import NO_DROPOUT, has_dropout, restore_dropout, with_dropout
 from cgp.networks.model.inputs import logits_of
+from cgp.networks.model.named import State
 from cgp.networks.model.representation import call_with_features, pooled_features
 from cgp.networks.model.structural_copy import with_own_buffers
-from cgp.networks.predict.method import Method, State
+from cgp.networks.predict.method import Method
 from cgp.networks.predict.readout import GPReadout, ReadoutPrediction
 from cgp.networks.predict.settings import as_assessed
 from cgp.networks.predict.training import Training
@@ -27,7 +28,7 @@ from cgp.networks.tasks import Task, as_task
 
 from .amplitudes import with_amplitudes
 
-__all__ = ["Dropout", "Posterior", "Readout", "Scale", "Temperature", "as_method"]
+__all__ = ["Dropout", "Posterior", "Readout", "Scale", "Temperature"]
 
 
 class _WithoutDraws(Method):
@@ -216,15 +217,6 @@ class Readout(_WithoutDraws):
         """The read-out of what :meth:`state` returned."""
         numbers = {name: value for name, value in config.items() if name != "task"}
         return cls(task=as_task(config["task"]), process=GPReadout.of_state(numbers, tensors))
-
-
-def as_method(method: str | Method) -> Method:
-    """A method by its name, or the method itself."""
-    if isinstance(method, Method):
-        return method
-    if method not in Method.known:
-        raise ValueError(f"method: expected one of {tuple(Method.known)}, got {method!r}")
-    return Method.known[method]()
 
 
 def _read(forward: Callable[..., Any], model: nn.Module, method: Readout, *args: Any, **options: Any) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from torch import Tensor, nn
+from torch import nn
 
+from cgp.networks.model.named import Named
 from cgp.networks.tasks import Task
 
 from .readout import ReadoutPrediction
@@ -15,14 +15,11 @@ from .readout import ReadoutPrediction
 if TYPE_CHECKING:
     from .training import Training
 
-__all__ = ["Method", "State"]
-
-State = tuple[dict[str, Any], dict[str, Tensor]]
-"""What is written to a folder: numbers and text, and tensors, by name."""
+__all__ = ["Method"]
 
 
 @dataclass
-class Method(ABC):
+class Method(Named, argument="method"):
     """A way of predicting with a network that is given; a subclass with a name is known by it.
 
     A method of your own says how a copy of the network is changed (:meth:`apply`) and changed back (:meth:`undo`).
@@ -33,7 +30,6 @@ class Method(ABC):
         scaled: whether the temperature or scale is fitted; otherwise it stays what it was.
 
     Attributes:
-        name: by which it is asked for and stored.
         label: name in tables.
         words: what it is, in a sentence.
         draws: whether predictions by it are averages of draws.
@@ -42,17 +38,14 @@ class Method(ABC):
 
     scaled: bool = True
 
-    name: ClassVar[str]
     label: ClassVar[str] = ""
     words: ClassVar[str] = ""
     draws: ClassVar[bool] = False
     needs_train: ClassVar[bool] = False
-    known: ClassVar[dict[str, type[Method]]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "name" in vars(cls):
-            Method.known[cls.name] = cls
             cls.label, cls.words = cls.label or cls.name, cls.words or cls.name
 
     @property
@@ -88,18 +81,9 @@ class Method(ABC):
         """
         return model
 
-    def undo(self, model: nn.Module) -> None:  # noqa: B027
+    def undo(self, model: nn.Module) -> None:
         """Change a copy that :meth:`apply` changed back, in place."""
 
     def read(self, model: nn.Module, inputs: Any) -> ReadoutPrediction | None:
         """The mean and variance of values in place of what the network returns, of a regression; None is the latter."""
         return None
-
-    def state(self) -> State:
-        """What :meth:`of_state` makes the same method of."""
-        return {}, {}
-
-    @classmethod
-    def of_state(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> Self:  # noqa: ARG003
-        """The method of what :meth:`state` returned."""
-        return cls(**config)

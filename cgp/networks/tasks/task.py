@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cgp.networks.model.inputs import Batch, input_batches, logits_of, model_device, to_device
+from cgp.networks.model.named import Named
 from cgp.networks.model.representation import Features, pooled_features
 
 __all__ = ["Predicted", "Task", "as_task"]
@@ -34,7 +35,7 @@ class Predicted(Protocol):
 
 
 @dataclass(frozen=True)
-class Task(ABC):
+class Task(Named, argument="task"):
     """What is asked of a network; a subclass with a name is known by it.
 
     Args:
@@ -43,7 +44,6 @@ class Task(ABC):
             linear layer whose output the network returns, or else of the last one that it calls.
 
     Attributes:
-        name: by which it is asked for.
         kind: of its predictions, "classification", "multilabel" or "regression"; None has no uncertainty of its own.
         parameter: what calibration fits: a "temperature" of logits, or the "scale" of a variance.
         is_per_input: whether each input has a label, so that inputs may be scored and read out.
@@ -55,19 +55,12 @@ class Task(ABC):
     output: Callable[[Any], Tensor] = logits_of
     features: Features = pooled_features
 
-    name: ClassVar[str | None]
     kind: ClassVar[str | None]
     parameter: ClassVar[str] = ""
     is_per_input: ClassVar[bool] = True
     dims: ClassVar[int] = 2
     examples: ClassVar[str] = "labels"
     wanted: ClassVar[str] = ""
-    known: ClassVar[dict[str | None, type[Task]]] = {}
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if "name" in vars(cls):
-            Task.known[cls.name] = cls
 
     @property
     def has_classes(self) -> bool:
@@ -134,7 +127,7 @@ class Task(ABC):
     def check(self, outputs: Tensor) -> None:
         """Raise for outputs of a batch that are not of the task."""
 
-    def check_rows(self, rows: Tensor, labels: Tensor | None, *, name: str, first: int) -> None:  # noqa: B027
+    def check_rows(self, rows: Tensor, labels: Tensor | None, *, name: str, first: int) -> None:
         """Raise for rows of a batch that calibration cannot take, or labels that are not of them.
 
         Args:
@@ -144,7 +137,7 @@ class Task(ABC):
             first: number of examples before this batch.
         """
 
-    def check_training(self, labels: Tensor, shape: tuple[int, ...]) -> None:  # noqa: B027
+    def check_training(self, labels: Tensor, shape: tuple[int, ...]) -> None:
         """Raise for labels of training data that do not fit rows of a ``shape``."""
 
     @abstractmethod

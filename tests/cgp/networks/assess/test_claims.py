@@ -7,8 +7,7 @@ from scipy.stats import binom
 from torch import nn
 
 from cgp import Detector, assess
-from cgp.networks.assess.claims import best_detector
-from cgp.networks.assess.detection import compare_detectors
+from cgp.networks.assess.claims import best_detector, compare_detectors
 
 TRIALS = 600
 

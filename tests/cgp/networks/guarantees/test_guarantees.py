@@ -7,7 +7,7 @@ from scipy.stats import beta, norm
 from torch import nn
 
 from cgp import calibrate, from_pretrained, predict, save_pretrained, with_held_out
-from cgp.networks.guarantees.conformal import Regularised, as_set_score, conformal_quantile, conformal_sets
+from cgp.networks.guarantees.conformal import Regularised, SetScore, conformal_quantile, conformal_sets
 from cgp.networks.guarantees.selective import LEVELS, labels_needed, risk_threshold
 from cgp.networks.model.layout import TokenLayout
 from cgp.networks.predict.prediction import Prediction
@@ -44,12 +44,12 @@ def test_quantiles_are_order_statistics():
 
 def test_scores_are_sums_down_the_ranking():
     p = np.random.default_rng(0).dirichlet(np.ones(7), 30)
-    for row, aps, raps in zip(p, as_set_score("aps")(p), Regularised(penalty=0.2, free=3)(p), strict=True):
+    for row, aps, raps in zip(p, SetScore.named("aps")(p), Regularised(penalty=0.2, free=3)(p), strict=True):
         for c in range(7):
             above = row[row >= row[c]]
             assert aps[c] == pytest.approx(above.sum())
             assert raps[c] == pytest.approx(above.sum() + 0.2 * max(len(above) - 3, 0))
-    np.testing.assert_allclose(as_set_score("lac")(p), 1 - p)
+    np.testing.assert_allclose(SetScore.named("lac")(p), 1 - p)
 
 
 # MAPIE 1.6.0: SplitConformalClassifier(estimator of p, confidence_level=0.8, prefit=True,
@@ -66,7 +66,7 @@ def known_problem():
 
 def test_sets_are_those_of_mapie():
     p, labels = known_problem()
-    scores = as_set_score("lac")(p)
+    scores = SetScore.named("lac")(p)
     sets = conformal_sets(scores[40:], scores[:40], labels[:40], 0.2)
     assert ["".join(map(str, np.flatnonzero(row))) for row in sets] == MAPIE.split()
 
@@ -74,7 +74,7 @@ def test_sets_are_those_of_mapie():
 def test_sets_hold_what_scores_at_most_the_quantile():
     p, labels = known_problem()
     for method in ("aps", "raps", "lac"):
-        scores = as_set_score(method)(p)
+        scores = SetScore.named(method)(p)
         quantile = np.sort(scores[np.arange(40), labels[:40]])[32]  # the 33rd of 40: 41 · 0.8 = 32.8
         sets = conformal_sets(scores[40:], scores[:40], labels[:40], 0.2)
         expected = scores[40:] <= quantile + 1e-9
@@ -84,7 +84,7 @@ def test_sets_hold_what_scores_at_most_the_quantile():
 
 def test_per_class_is_each_class_by_itself():
     p, labels = known_problem()
-    scores = as_set_score("lac")(p)
+    scores = SetScore.named("lac")(p)
     sets = conformal_sets(scores[40:], scores[:40], labels[:40], 0.2, per_class=True)
     for c in range(4):
         own = scores[:40][labels[:40] == c, c]
