@@ -103,20 +103,20 @@ def as_markdown(grid: Grid) -> str:
     ]
     rule = ["---", *("---" if name in grid.left else "---:" for name in grid.header[1:])]
     header = [escape(name, "markdown") for name in grid.header]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [header, rule, *rows]) + "\n"
+    return "".join(f"| {' | '.join(line)} |\n" for line in [header, rule, *rows])
 
 
-def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table of texts and numbers as Markdown, where nothing is escaped.
+def markdown_table(header: Sequence[str], rows: Iterable[Iterable[object]], left: Sequence[str] = ()) -> str:
+    """Return a table of texts and numbers as Markdown, where nothing is escaped; the first column is aligned left.
 
     Example:
         >>> print(markdown_table(["method", "NLL"], [["lines", 0.25]]), end="")
         | method | NLL |
-        |---|--:|
+        | --- | ---: |
         | lines | 0.25 |
     """
-    lines = [f"| {' | '.join(map(str, row))} |" for row in (header, *rows)]
-    return "\n".join([lines[0], f"|---|{'--:|' * (len(header) - 1)}", *lines[1:]]) + "\n"
+    rule = ["---", *("---" if name in left else "---:" for name in header[1:])]
+    return "".join(f"| {' | '.join(map(str, row))} |\n" for row in (header, rule, *rows))
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

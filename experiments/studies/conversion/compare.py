@@ -1,5 +1,6 @@
-"""Every method on every input set: predictions saved as they are computed, and a table."""
+"""Every method on every input set, in predictions that are kept and a table; and what predictions cost."""
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -7,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import cgp
@@ -15,6 +15,7 @@ from cgp.networks.methods import Posterior
 from cgp.networks.methods.temperature_scaling import fit_temperature
 from cgp.networks.tasks.metrics import auroc
 from experiments.atomic_files import write_atomically, write_text
+from experiments.benchmarks import interleaved
 from experiments.configuration import CorruptionConfig, DataConfig
 from experiments.data import (
     DIGITS_CORRUPTIONS,
@@ -27,11 +28,11 @@ from experiments.data import (
     input_sets,
 )
 from experiments.evaluation import classification_report, uncertainty
-from experiments.grids import Cell, Grid, as_markdown
+from experiments.grids import markdown_table
 from experiments.methods import last_layer_laplace, mc_dropout_logits
 from experiments.studies.conversion.training import cifar10, trained
 
-__all__ = ["METHODS", "Task", "calibration_images", "compare"]
+__all__ = ["METHODS", "Task", "calibration_images", "compare", "timing"]
 
 _BATCH = 250
 _OOD = ("cifar100", "textures", "tiny_imagenet_resize")
@@ -163,8 +164,8 @@ def compare(
     sets = [entry for entry in input_sets(config, splits, seed=0, full=full) if entry.name != "validation"]
     rows = {name: _scores(dict(_predicted(name, task, sets, out / "rows")), sets) for name in methods}
     columns = list(next(iter(rows.values())))
-    cells = [[Cell(name), *(Cell(f"{row[key]:.4g}") for key in columns)] for name, row in rows.items()]
-    write_text(out / "conversion.md", as_markdown(Grid(["method", *columns], cells)))
+    cells = [[name, *(f"{row[key]:.4g}" for key in columns)] for name, row in rows.items()]
+    write_text(out / "conversion.md", markdown_table(["method", *columns], cells))
 
 
 def _predicted(name: str, task: Task, sets: Sequence[InputSet], folder: Path) -> Iterator[tuple[str, Any]]:
@@ -178,12 +179,8 @@ def _predicted(name: str, task: Task, sets: Sequence[InputSet], folder: Path) ->
             assert isinstance(images, Tensor), "texts have no images"
             with torch.no_grad():
                 logits = predict(images).numpy()
-            write_atomically(path, partial(_save, logits))
+            write_atomically(path, partial(np.save, arr=logits))
         yield entry.name, np.load(path)
-
-
-def _save(logits: NDArray[Any], path: Path) -> None:
-    np.save(path, logits)
 
 
 def _scores(logits: Mapping[str, Any], sets: Sequence[InputSet]) -> dict[str, float]:
@@ -196,3 +193,47 @@ def _scores(logits: Mapping[str, Any], sets: Sequence[InputSet]) -> dict[str, fl
         **{f"corrupted {key}": float(np.mean([getattr(report, key) for report in corrupted])) for key in _SCORES},
         **{f"AUROC {s.name}": auroc(familiar, uncertainty(logits[s.name]).total) for s in sets if s.labels is None},
     }
+
+
+_LAYERS: Mapping[str, str | list[int]] = {
+    "the last layer": "last",
+    "the first layer": [0],
+    "the second layer": [1],
+    "all layers": "all",
+}
+
+
+def timing(
+    *,
+    data: Path,
+    out: Path = Path("runs/conversion"),
+    draws: Sequence[int] = (1, 8, 16),
+    batch_size: int = 250,
+    rounds: int = 5,
+    threads: int = 1,
+) -> None:
+    """Time predictions of one batch, in passes of the original per draw.
+
+    Args:
+        data: folder with `cifar10/train.npz`.
+        out: folder written by `train`.
+        draws: numbers of draws.
+        batch_size: images per batch.
+        rounds: number of interleaved rounds, of which medians are printed.
+        threads: number of torch threads.
+    """
+    splits, _ = cifar10(DataConfig(name="cifar10", root=data, unchecked=True, limit_test=batch_size))
+    model, (images, _) = trained(out), image_batch(splits.test, slice(None))
+    calls = {"one pass": torch.no_grad()(partial(model, images))}
+    for method, title in (("cgp", "GP"), ("sparse_cgp", "sparse GP")):
+        for place, layers in _LAYERS.items():
+            converted = cgp.convert(model, method, layers, inputs=images[:64] if method == "sparse_cgp" else None)
+            options: dict[str, Any] = {"sampling": "joint", "seed": 0, "keep_variance": False}
+            for count in draws:
+                calls[f"{title} in {place}, {count}"] = partial(cgp.predict, converted, images, count, **options)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "predict: one draw")  # a single draw is timed, too
+        timings = interleaved(calls, threads=threads, rounds=(rounds, rounds))
+    titles = dict.fromkeys(name.rsplit(", ", 1)[0] for name in list(calls)[1:])
+    rows = [[t, *(f"{timings[f'{t}, {count}'][1] / count:.2f}" for count in draws)] for t in titles]
+    write_text(out / "timing.md", markdown_table(["prediction", *(f"S = {count}" for count in draws)], rows))

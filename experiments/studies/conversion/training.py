@@ -53,15 +53,12 @@ def train(
     splits, _ = cifar10(DataConfig(name="cifar10", root=data, unchecked=True, limit_train=limit))
     torch.manual_seed(seed)
     model = _network()
+    budget = TrainingConfig(epochs=epochs, batch_size=128, warmup_epochs=2, gradient_clip=1.0, validation_draws=1)
     module = ClassificationModule(
         model=model,
         objective=Objective(model, CategoricalLikelihood(10), len(splits.train)),
-        method=MethodConfig(label="Softmax", attention="softmax", learning_rate=2e-3, weight_decay=0.05),
-        training=(
-            budget := TrainingConfig(
-                epochs=epochs, batch_size=128, warmup_epochs=2, gradient_clip=1.0, validation_draws=1
-            )
-        ),
+        method=MethodConfig(label="Softmax", learning_rate=2e-3, weight_decay=0.05),
+        training=budget,
     )
     summary = fit(module, splits, training=budget, seed=seed, folder=out / "checkpoints")
     write_json(out / "training.json", summary._asdict())
@@ -85,15 +82,7 @@ def trained(out: Path) -> nn.Sequential:
 
 def _network() -> nn.Sequential:
     """Augmentation, normalisation and a torchvision ViT of 64 patches of 4 × 4 pixels, behind two convolutions."""
-    transformer = VisionTransformer(
-        image_size=32,
-        patch_size=4,
-        num_layers=4,
-        num_heads=4,
-        hidden_dim=96,
-        mlp_dim=192,
-        dropout=0.1,
-        num_classes=10,
-        conv_stem_configs=[ConvStemConfig(width, 3, 2) for width in (32, 64)],
-    )
+    sizes = {"image_size": 32, "patch_size": 4, "num_layers": 4, "num_heads": 4, "hidden_dim": 96, "mlp_dim": 192}
+    stem = [ConvStemConfig(width, 3, 2) for width in (32, 64)]
+    transformer = VisionTransformer(**sizes, dropout=0.1, num_classes=10, conv_stem_configs=stem)
     return nn.Sequential(CropAndFlip(4), Normalize(_MEAN, _DEVIATION), transformer)

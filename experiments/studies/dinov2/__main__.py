@@ -2,10 +2,8 @@
 
 from jsonargparse import auto_cli
 
-from experiments.studies.dinov2.assessing import assess
-from experiments.studies.dinov2.fitting import fit
-from experiments.studies.dinov2.maps import maps
-from experiments.studies.dinov2.scalings import scalings
+from experiments.studies.dinov2.network import fit
+from experiments.studies.dinov2.study import assess, maps, scalings
 
 if __name__ == "__main__":
     auto_cli([fit, assess, scalings, maps], as_positional=False, prog="python -m experiments.studies.dinov2")

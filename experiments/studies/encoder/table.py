@@ -16,8 +16,9 @@ from experiments.atomic_files import read_json
 from experiments.evaluation import mean_probabilities, uncertainty
 from experiments.evaluation.detection import detector_scores
 from experiments.evaluation.paired import Scored, auroc_difference
+from experiments.grids import markdown_table
 from experiments.reports.scores import Statistic
-from experiments.studies.encoder.lower import OUT_OF_SCOPE
+from experiments.studies.encoder.network import OUT_OF_SCOPE
 from experiments.studies.paired import cells
 
 __all__ = ["table"]
@@ -50,16 +51,18 @@ def table(*, out: Path = Path("runs/encoder")) -> None:
         for score, pair in _detectors(read).items():
             detected[name, score][seed] = pair
     cost = {name: f"{np.mean(values) / np.mean(seconds['softmax-1']):.2f}" for name, values in seconds.items()}
-    print("| method | seeds | accuracy % | NLL | ECE % | Δ accuracy | Δ NLL | Δ ECE | cost |\n|---|" + "--:|" * 8)
-    for method, of_seeds in predicted.items():
-        values = cells(_MEASURES, of_seeds, predicted[_REFERENCE])
-        print(f"| {method} | {len(of_seeds)} | {' | '.join([*values, cost.get(method, '')])} |")
-    print("\n| attention | score | seeds | AUROC | FPR95 % | AUROC − softmax's |\n|---|---|--:|--:|--:|--:|")
+    rows = [
+        [method, len(of_seeds), *cells(_MEASURES, of_seeds, predicted[_REFERENCE]), cost.get(method, "")]
+        for method, of_seeds in predicted.items()
+    ]
+    print(markdown_table(["method", "seeds", *_MEASURES, "Δ accuracy", "Δ NLL", "Δ ECE", "cost"], rows))
+    rows = []
     for (name, score), pairs in detected.items():
         areas = Statistic.of([metrics.auroc(*pair) for pair in pairs.values()]).text(digits=4)
         rates = Statistic.of([metrics.fpr95(*pair) for pair in pairs.values()]).text(100, 1)
         gain = auroc_difference(pairs, detected.get(("softmax-1", score), {})) if name != "softmax-1" else ""
-        print(f"| {name} | {score} | {len(pairs)} | {areas} | {rates} | {gain} |")
+        rows.append([name, score, len(pairs), areas, rates, gain])
+    print(markdown_table(["attention", "score", "seeds", "AUROC", "FPR95 %", "AUROC − softmax's"], rows), end="")
 
 
 def _methods(name: str, arrays: dict[str, Array]) -> dict[str, Array]:

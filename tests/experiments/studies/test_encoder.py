@@ -15,9 +15,9 @@ from experiments.configuration import TrainingConfig
 from experiments.data import DataSplits, Examples
 from experiments.data.contextual import contextual_states
 from experiments.data.examples import DataDescription
-from experiments.studies.encoder import fitting, lower, table
-from experiments.studies.encoder.lower import OUT_OF_SCOPE, sentences
-from experiments.studies.encoder.network import ROWS, new_parameters, upper
+from experiments.studies.encoder import fitting, table
+from experiments.studies.encoder import network as lower
+from experiments.studies.encoder.network import OUT_OF_SCOPE, ROWS, new_parameters, sentences, upper
 from experiments.training.rates import build_optimizer, rate_schedule
 
 
@@ -77,7 +77,8 @@ def test_draws_differ_and_padding_changes_nothing(host, sample, row):
 def test_new_parameters_are_those_that_the_host_has_not(host, sample):
     model = network(host, "sparse_cgp", sample[1])
     names = {name for name, p in model.named_parameters() if any(p is new for new in new_parameters(model))}
-    assert names == {"head.weight", "head.bias", "layers.1.block.inducing_points"}
+    of_block = {f"layers.1.block.{name}" for name in ("inducing_points", "log_amplitude", "raw_noise")}
+    assert names == {"head.weight", "head.bias"} | of_block
 
 
 def splits_of(width):

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from experiments.studies import speech
+from experiments.studies import packages, speech
 
 
 def decibel(speech_wave, noise):
@@ -47,7 +47,7 @@ def test_a_missing_package_is_named(monkeypatch, name):
     def import_module(wanted):
         raise ModuleNotFoundError(wanted)
 
-    monkeypatch.setattr(speech, "import_module", import_module)
+    monkeypatch.setattr(packages, "import_module", import_module)
     monkeypatch.setattr(speech, "find_spec", lambda _: True)
     speech._network.cache_clear()
     with pytest.raises(ModuleNotFoundError, match=f"pip install --no-deps .*{name.replace('_', '.')}"):

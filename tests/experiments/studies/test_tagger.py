@@ -2,7 +2,7 @@
 
 import re
 
-from experiments.studies.tagger.errors import with_errors
+from experiments.studies.tagger import with_errors
 
 TAGS = ["$KEEP", "$APPEND_,", "$CASE_CAPITAL", *(f"$REPLACE_{w}" for w in ("their", "to", "a", "were", "gone", "than"))]
 TEXTS = [

@@ -4,13 +4,13 @@ import json
 
 import numpy as np
 
-from cgp.regression import CorrelatedGPRegressor
+from cgp.regression import MAP, CorrelatedGPRegressor
 from experiments.studies.regression.costs import PROBLEMS, FitProblem, fits
 
 
 def test_a_fit_is_measured_beside_what_is_expected(monkeypatch, tmp_path, capsys):
     x = np.linspace(0.0, 5.0, 30)[:, None]
-    options = {"inference": "map", "max_steps": 2}
+    options = {"inference": MAP(max_steps=2)}
     monkeypatch.setitem(PROBLEMS, "sine", FitProblem(lambda _: (x, np.column_stack([np.sin(x), np.cos(x)])), options))
     fits(tmp_path, tmp_path, problems=["sine"])
     line, factor = capsys.readouterr().out.splitlines()[-3::2]
