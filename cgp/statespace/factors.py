@@ -15,7 +15,7 @@ __all__ = ["FilterState", "RowFactor", "SpaceFactor", "factor_of", "takes_lanes"
 
 _SMALLEST_NOISE = 1e-9  # in units of the prior variance: below, a reading may say all about the state before a lane
 _MOST_STATES = 32
-_WORK = 5000  # squares of states that lanes take in the time of a row
+_WORK = 2500  # squares of states that lanes take in the time of a row
 _MOST_ENTRIES = 2**27  # that are kept of all states
 
 

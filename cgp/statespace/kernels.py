@@ -306,8 +306,7 @@ def _side_by_side(matrices: Iterable[Tensor]) -> Tensor:
 
 
 def _scaled(process: MarkovProcess, variance: Tensor | float) -> MarkovProcess:
-    weight = variance if isinstance(variance, Tensor) else torch.tensor(variance)
+    weight = torch.as_tensor(variance, dtype=process.noise.dtype)
     return process._replace(
-        noise=weight.to(process.noise)[..., None, None, None] * process.noise,
-        stationary=weight.to(process.noise)[..., None, None] * process.stationary,
+        noise=weight[..., None, None, None] * process.noise, stationary=weight[..., None, None] * process.stationary
     )
