@@ -75,7 +75,7 @@ def compared(compare: Sequence[Comparable] | None, model: nn.Module, task: Task,
 
 
 def _things(compare: Sequence[Comparable] | None, model: nn.Module, task: Task) -> list[Method | Detector | SetScore]:
-    """The objects, methods first; those that always count are among them."""
+    """What is asked for as objects, methods first, with what is always compared."""
     if isinstance(compare, str):
         raise ValueError(f"compare: expected a list of names or objects, got the text {compare!r}")
     names: Sequence[Comparable] = (*_METHODS, *_DETECTORS) if compare is None else compare

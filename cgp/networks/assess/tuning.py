@@ -84,7 +84,7 @@ def entries_of(task: Task, plain: Method, methods: Sequence[Method]) -> dict[str
 
 
 class Chunk(NamedTuple):
-    """Predictions of some labels.
+    """What all sources predict of some labelled rows.
 
     Attributes:
         places: their positions among all, ``(n,)``.

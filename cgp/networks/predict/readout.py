@@ -25,7 +25,7 @@ TASKS = ("classification", "regression")
 
 
 class ReadoutPrediction(NamedTuple):
-    """What a read-out says of features.
+    """The prediction of a read-out: mean, variance and noise.
 
     Attributes:
         mean: probabilities of each class, or the mean of each output, ``(N, C)``.

@@ -29,12 +29,12 @@ def embedding_of(output: Any) -> Tensor:
 
 
 class _Values(Task):
-    """What tasks without classes share."""
+    """A task without classes."""
 
     what = "output"
 
     def present(self, labels: Tensor) -> Tensor:
-        """Every row is there."""
+        """Every row has its values."""
         return torch.ones(len(labels), dtype=torch.bool, device=labels.device)
 
     def flat(self, labels: Tensor) -> Tensor:
@@ -165,15 +165,15 @@ class Embeddings(_Values):
     name, kind = None, None
 
     def labels(self, labels: Tensor | None, shape: tuple[int, ...] | None = None, **options: Any) -> Tensor:
-        """There are none to be calibrated by."""
+        """Refuse: embeddings have no labels."""
         raise ValueError("task: expected one with labels, got embeddings")
 
     def truth(self, prediction: Predicted, labels: Tensor, name: str) -> Tensor:
-        """There is none."""
+        """Refuse: embeddings have no labels."""
         raise ValueError("task: expected one with labels, got embeddings")
 
     def score(self, prediction: Predicted, labels: Tensor) -> dict[str, float]:
-        """There is no score of embeddings."""
+        """Refuse: embeddings have no scores."""
         raise ValueError("score: expected a prediction of classes, got task=None")
 
 
