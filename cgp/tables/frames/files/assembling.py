@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .clocks import Rows
 from .columns import Columns
 from .hints import UnclearError, option
 from .options import Options
-from .rows import Rows
 from .spacing import absent_times
 
 __all__ = ["Assembled", "absent_rows", "assembled", "pivoted"]

@@ -9,14 +9,16 @@ from cgp.extras import needs_extra
 
 from .account import Understood
 from .assembling import Assembled, absent_rows, assembled, pivoted
+from .clocks import Rows
 from .columns import Columns, columns_of
 from .hints import UnclearError, option
 from .layout import Layout, cells_of, layout_of
 from .options import Options
-from .rows import Rows, rows_of
-from .sources import ParquetSource, Source, TextSource, open_source
+from .rows import rows_of
+from .sources import Source, TextSource, open_source
 from .spacing import median_step, said_step
 from .table_file import Pieces, TableFile
+from .typed_sources import ParquetSource
 
 __all__ = ["read_table"]
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from .cells import kind_of, looks_like_number, main_kind
+from .clocks import Rows, as_times, calendar_rows, dated_rows, plain_name
 from .hints import UnclearError, option
 from .notation import form_of_numbers
 from .options import Options
-from .times import TimeForm, Times, looks_like_time, read_compact, read_times, time_of_day
+from .times import Times, looks_like_time
 
-__all__ = ["Rows", "rows_of"]
+__all__ = ["rows_of"]
 
 # Names of numbers that rows are known by
 _COUNTED = frozenset(
     """index id row nr no time t timestamp epoch date seconds second minutes minute hours hour days day year""".split()  # noqa: SIM905
 )
-_DATED = frozenset("date datum time timestamp datetime day tag fecha data zeit jour dato".split())  # noqa: SIM905
 _SEEN = 400  # cells that the kind of a column is known from
 _CALLED_TIME = frozenset("date datum time timestamp datetime zeit fecha".split())  # noqa: SIM905
 _PLACES = (
@@ -28,33 +27,6 @@ _PLACES = (
     ("easting", "northing"),
     ("x", "y"),
 )
-_CALENDAR = ("year", "month", "day", "hour", "minute", "second")
-_DAY_OF_YEAR = ("doy", "yday", "dayofyear", "day_of_year", "julian")
-_HOURS = frozenset(("hour", "hr", "time", "stunde"))  # names of whole hours beside a date
-
-Writer = Callable[[Any], dict[str, list[str]]]
-
-
-class Rows(NamedTuple):
-    """What rows are known by.
-
-    Attributes:
-        labels: a series of pandas for each input: times or numbers; none for the order of the rows.
-        columns: of the table, that these are made of.
-        said: how, in words.
-        write: the text of these columns for further times, None where there are no times.
-    """
-
-    labels: dict[str, Any]
-    columns: list[str]
-    said: str
-    write: Writer | None = None
-
-    @property
-    def times(self) -> Any:
-        """The times of the rows, or None."""
-        labels = [*self.labels.values()]
-        return labels[0] if len(labels) == 1 and labels[0].dtype.kind == "M" else None
 
 
 def rows_of(cells: Any, options: Options) -> Rows:
@@ -91,7 +63,9 @@ def _named(cells: Any, names: list[str], options: Options) -> Rows:
     if len(names) == 1:
         label, times = _label(cells[names[0]], options)
         return Rows({names[0]: label}, names, "") if times is None else _timed(names[0], times)
-    joined = _calendar(cells[names]) or (_dated(cells, *names, options, is_asked=True) if len(names) == 2 else None)
+    joined = calendar_rows(cells[names]) or (
+        dated_rows(cells, names[0], names[1], options, is_asked=True) if len(names) == 2 else None
+    )
     if joined is None:
         raise ValueError(f"index: expected one column, or one of dates and one of times of day, got {names}")
     return joined
@@ -99,7 +73,7 @@ def _named(cells: Any, names: list[str], options: Options) -> Rows:
 
 def _looked_for(cells: Any, options: Options) -> Rows:
     others = cells.drop(columns=[name for name in options.leave if name in cells])
-    for look in (_in_columns, _calendar_of, _counted, _places):
+    for look in (_in_columns, _calendar, _counted, _places):
         result: Rows | None = look(others, options)
         if result is not None:
             return result
@@ -114,7 +88,7 @@ def _refuse_unread(cells: Any) -> None:
             f"most columns have times for names, such as {cells.columns[-1]!r}: turn the table, so that each row is a "
             f"time, or say {option('index', False)} for rows in their order"
         )
-    name = next((name for name in cells if _plain_name(name) in _CALLED_TIME), None)
+    name = next((name for name in cells if plain_name(name) in _CALLED_TIME), None)
     if name is None or (cells[name] == "").all():
         return
     if cells[name].map(looks_like_number).all() and name != cells.columns[0]:
@@ -131,7 +105,7 @@ def _label(column: Any, options: Options) -> tuple[Any, Times | None]:
     empty = column.eq("")
     if empty.any():
         raise UnclearError(f"{column.name!r}: expected a time or a number in every row, got none in {int(empty.sum())}")
-    times = _as_times(column, options, is_asked=True)
+    times = as_times(column, options, is_asked=True)
     if times is not None:
         return times.values, times
     numbers = _as_numbers(column, options)
@@ -147,18 +121,6 @@ def _label(column: Any, options: Options) -> tuple[Any, Times | None]:
 def _timed(name: str, times: Times) -> Rows:
     said = ", ".join(filter(None, [times.form.said, f"as {times.form.format}"]))
     return Rows({name: times.values}, [name], said, lambda further: {name: times.form.write(further)})
-
-
-def _as_times(column: Any, options: Options, *, is_asked: bool = False) -> Times | None:
-    """A column as times, or None; whole numbers are dates where they are named so or asked for."""
-    if column.str.fullmatch(r"\d+").all() and options.time_format is None:
-        is_dated = is_asked or _plain_name(column.name) in _DATED or _is_first_and_grows(column)
-        return read_compact(column) if is_dated else None
-    return read_times(column, str(column.name), options.dayfirst, options.time_format)
-
-
-def _is_first_and_grows(column: Any) -> bool:
-    return bool(column.str.len().isin([8, 10, 12, 14]).all() and column.is_monotonic_increasing and column.is_unique)
 
 
 def _as_numbers(column: Any, options: Options) -> Any:
@@ -180,7 +142,7 @@ def _in_columns(cells: Any, options: Options) -> Rows | None:
         ways = " or ".join(option("index", [name]) for name in whole)
         raise UnclearError(f"there are {len(whole)} columns of times, {whole}: say {ways}")
     for date in read if not whole else ():
-        found = [joined for name in cells.columns.drop(date) if (joined := _dated(cells, date, name, options))]
+        found = [joined for name in cells.columns.drop(date) if (joined := dated_rows(cells, date, name, options))]
         if found and 2 * found[0].times.nunique() > len(cells):
             return found[0]
     chosen = whole or [*read]
@@ -193,9 +155,9 @@ def _all_times(cells: Any, options: Options) -> tuple[dict[str, Times], list[Val
     """The columns of times, and what is wrong with those that nearly are."""
     read: dict[str, Times] = {}
     problems: list[ValueError] = []
-    for name in cells.columns.drop([name for name in cells if _plain_name(name) in ("year", "month")]):
+    for name in cells.columns.drop([name for name in cells if plain_name(name) in ("year", "month")]):
         try:
-            times = None if (cells[name] == "").any() else _as_times(cells[name], options)
+            times = None if (cells[name] == "").any() else as_times(cells[name], options)
             if times is None and options.time_format is None:
                 _refuse_odd_ones(cells[name])
         except ValueError as error:
@@ -226,73 +188,13 @@ def _refuse_odd_ones(column: Any) -> None:
     )
 
 
-def _dated(cells: Any, date: str, clock: str, options: Options, *, is_asked: bool = False) -> Rows | None:
-    """Dates in one column and times of day in another, together; whole hours where they are named so, or asked for."""
-    days, hours = cells[date], cells[clock]
-    if (days == "").any() or (hours == "").any():
-        return None
-    times, hour = _as_times(days, options, is_asked=True), time_of_day(hours)
-    if hour is None and (is_asked or _plain_name(clock) in _HOURS) and hours.str.fullmatch(r"\d{1,2}").all():
-        hour = _whole_hours(hours)
-    if times is None or hour is None or not (times.values == times.values.dt.normalize()).all():
-        return None
-    said = ", ".join(filter(None, [times.form.said, f"as {times.form.format} {hour.form.format}"]))
-
-    def write(further: Any) -> dict[str, list[str]]:
-        return {date: times.form.write(further), clock: hour.form.write(further)}
-
-    return Rows({f"{date} {clock}": times.values + hour.values}, [date, clock], said, write)
-
-
-def _whole_hours(hours: Any) -> Times | None:
-    import pandas as pd
-
-    numbers = hours.astype(int)
-    if numbers.max() > 24:
-        return None
-    form = TimeForm("%H" if hours.str.len().min() == 2 else "%k", (hours.iloc[0],), "")
-    return Times(pd.to_timedelta(numbers, unit="h"), form)
-
-
-def _calendar_of(cells: Any, _: Options) -> Rows | None:
-    return _calendar(cells)
-
-
-def _calendar(cells: Any) -> Rows | None:
-    """Columns of a year and a month or a day of the year, and further parts of a time if there are such."""
-    import pandas as pd
-
-    names = {_plain_name(name): name for name in cells}
-    day = next((name for name in _DAY_OF_YEAR if name in names), None)
-    parts = [unit for unit in _CALENDAR if unit in names]
-    if "year" not in parts or not (day or "month" in parts):
-        return None
-    chosen = [names[unit] for unit in (*parts, *([day] if day else []))]
-    frame = cells[chosen]
-    if not frame.apply(lambda column: column.str.fullmatch(r"\d+").all()).all():
-        return None
-    numbers = {unit: frame[names[unit]].astype(int) for unit in parts}
-    if day:
-        numbers |= {"month": 1, "day": 1}
-    try:
-        start = pd.to_datetime(pd.DataFrame({"day": 1} | numbers))
-    except ValueError:
-        return None
-    times = start + pd.to_timedelta(frame[names[day]].astype(int) - 1, unit="D") if day else start
-    widths = {name: frame[name].str.len() for name in chosen}
-
-    def write(further: Any) -> dict[str, list[str]]:
-        values = {names[unit]: [getattr(time, unit) for time in further] for unit in parts}
-        values |= {names[day]: [int(time.strftime("%j")) for time in further]} if day else {}
-        padded = {name: int(widths[name].max()) if widths[name].nunique() == 1 else 1 for name in chosen}
-        return {name: [f"{number:0{padded[name]}d}" for number in values[name]] for name in chosen}
-
-    return Rows({" ".join(chosen): times}, chosen, "", write)
+def _calendar(cells: Any, _: Options) -> Rows | None:
+    return calendar_rows(cells)
 
 
 def _counted(cells: Any, options: Options) -> Rows | None:
     name = cells.columns[0]
-    is_named = _plain_name(name) in _COUNTED
+    is_named = plain_name(name) in _COUNTED
     named = is_named or name in ("unnamed 1", "column 1")
     numbers = _as_numbers(cells[name], options) if named and not (cells[name] == "").any() else None
     if numbers is None or not numbers.is_monotonic_increasing or (name == "column 1" and numbers.diff().nunique() != 1):
@@ -307,14 +209,10 @@ def _counted(cells: Any, options: Options) -> Rows | None:
 
 
 def _places(cells: Any, options: Options) -> Rows | None:
-    names = {_plain_name(name): name for name in cells}
+    names = {plain_name(name): name for name in cells}
     for pair in _PLACES:
         chosen = [names[each] for each in names if each in pair]
         numbers = {name: _as_numbers(cells[name], options) for name in chosen}
         if len(chosen) == 2 and all(each is not None and each.notna().all() for each in numbers.values()):
             return Rows(numbers, chosen, "")
     return None
-
-
-def _plain_name(name: Any) -> str:
-    return str(name).strip().lower()

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-import numpy as np
-
+from .changes import Added, Cell
 from .encoded import COMPRESSED, Encoded, packed, read_text
 from .grid import BLANK, ONE_COLUMN, Grid
-from .hints import UnclearError, option
 from .layout import delimited
 from .options import Options
+from .typed_sources import read_parquet, read_workbook
 
 __all__ = [
-    "Added",
-    "Cell",
-    "ParquetSource",
     "Source",
     "TextSource",
     "check_kind",
@@ -35,25 +30,6 @@ _KINDS = {
 }
 _TABS = (".tsv", ".tab")
 _SEEN = 400  # records that quoting is known from
-
-
-class Cell(NamedTuple):
-    """What a cell becomes: as it is written in text, and its value."""
-
-    text: str
-    value: Any
-
-
-class Added(NamedTuple):
-    """A row that is added.
-
-    Attributes:
-        after: the record that it follows.
-        cells: by their field.
-    """
-
-    after: int
-    cells: dict[int, Cell]
 
 
 class Source(Protocol):
@@ -123,72 +99,6 @@ class TextSource(NamedTuple):
         return self.grid.delimiter.join(cells)
 
 
-class WorkbookSource(NamedTuple):
-    """A sheet of a workbook; formulas, styles and other sheets stay."""
-
-    path: Path
-    sheet: str
-    grid: Grid
-
-    @property
-    def said(self) -> str:
-        """The sheet."""
-        return f"sheet {self.sheet!r}"
-
-    def content(self, path: Path, cells: Mapping[tuple[int, int], Cell], added: Sequence[Added]) -> bytes:
-        """The workbook's bytes."""
-        import openpyxl
-
-        book = openpyxl.load_workbook(self.path, keep_vba=path.suffix.lower() == ".xlsm")
-        sheet = book[self.sheet]
-        for (record, field), cell in cells.items():
-            sheet.cell(record + 1, field + 1).value = cell.value
-        for row in sorted(added, key=lambda each: each.after)[::-1]:  # from the last one, which moves no other
-            sheet.insert_rows(row.after + 2)
-            for field, cell in row.cells.items():
-                new, old = sheet.cell(row.after + 2, field + 1), sheet.cell(row.after + 1, field + 1)
-                new.value, new.number_format = cell.value, old.number_format
-        stream = BytesIO()
-        book.save(stream)
-        return stream.getvalue()
-
-
-class ParquetSource(NamedTuple):
-    """A frame of a parquet file; types stay, but whole numbers become floating-point ones where others fill them."""
-
-    frame: Any
-    grid: Grid
-
-    @property
-    def said(self) -> str:
-        """The kind."""
-        return "parquet"
-
-    def content(self, path: Path, cells: Mapping[tuple[int, int], Cell], added: Sequence[Added]) -> bytes:
-        """The file's bytes."""
-        import pandas as pd
-
-        frame = _with_names(self.frame)
-        places: dict[int, dict[int, Any]] = {}
-        for (record, field), cell in cells.items():
-            places.setdefault(field, {})[record - 1] = cell.value
-        for field, values in places.items():
-            column = frame.iloc[:, field]
-            if column.dtype.kind in "iu" and any(value != int(value) for value in values.values()):
-                column = column.astype("float64" if isinstance(column.dtype, np.dtype) else "Float64")
-            column = column.copy()
-            column.iloc[[*values]] = [*values.values()]
-            frame.isetitem(field, column)
-        if added:
-            new = pd.DataFrame([{frame.columns[j]: cell.value for j, cell in row.cells.items()} for row in added])
-            keys = [*range(len(frame)), *(row.after - 0.5 for row in added)]
-            frame = pd.concat([frame, new]).set_axis(keys).sort_index(kind="stable").reset_index(drop=True)
-        names = [*self.frame.index.names] if not isinstance(self.frame.index, pd.RangeIndex) else []
-        stream = BytesIO()
-        (frame.set_index(names) if names and None not in names else frame).to_parquet(stream)
-        return stream.getvalue()
-
-
 def kind_of_file(path: Path) -> str:
     """The kind of a file by its ending.
 
@@ -245,9 +155,9 @@ def open_source(path: Path, options: Options) -> Source:
     check_kind(path)
     kind = kind_of_file(path)
     if kind == "parquet":
-        return _parquet(path)
+        return read_parquet(path)
     if kind == "workbook":
-        return _workbook(path, options)
+        return read_workbook(path, options.sheet)
     encoded = read_text(path, options.encoding)
     return TextSource(encoded, delimited(encoded.text, options))
 
@@ -256,72 +166,3 @@ def is_delimited_as(path: Path, delimiter: str) -> bool:
     """Whether the ending of a text file fits its delimiter."""
     ending = Path(path.stem).suffix.lower() if path.suffix.lower() in COMPRESSED else path.suffix.lower()
     return ending not in _TABS or delimiter == "\t"
-
-
-def _parquet(path: Path) -> ParquetSource:
-    import pandas as pd
-
-    try:
-        frame = pd.read_parquet(path)
-    except (ValueError, OSError) as error:
-        raise ValueError(f"{path}: expected parquet, got a damaged file: {error}") from error
-    whole = _with_names(frame)
-    columns = [_texts(whole.iloc[:, j]) for j in range(whole.shape[1])]
-    names = [str(name) for name in whole.columns]
-    return ParquetSource(frame, _grid([names, *zip(*columns, strict=True)]))
-
-
-def _with_names(frame: Any) -> Any:
-    """A frame whose index is among its columns, if it has one."""
-    import pandas as pd
-
-    return frame.copy() if isinstance(frame.index, pd.RangeIndex) else frame.reset_index()
-
-
-def _texts(column: Any) -> list[str]:
-    shown = np.float32 if str(column.dtype).lower() == "float32" else lambda value: value  # -999.9, not all its digits
-    return ["" if is_missing else str(shown(value)) for value, is_missing in zip(column, column.isna(), strict=True)]
-
-
-def _workbook(path: Path, options: Options) -> WorkbookSource:
-    import zipfile
-
-    import openpyxl
-
-    try:
-        book = openpyxl.load_workbook(path, data_only=True)
-    except (zipfile.BadZipFile, KeyError, OSError, ValueError) as error:
-        raise ValueError(f"{path}: expected a workbook, got a damaged file: {error}") from error
-    full = [sheet.title for sheet in book.worksheets if any(any(v is not None for v in row) for row in sheet.values)]
-    if options.sheet is not None and options.sheet not in full:
-        raise ValueError(f"sheet: expected one of {full}, got {options.sheet!r}")
-    if len(full) > 1 and options.sheet is None:
-        ways = " or ".join(option("sheet", name) for name in full)
-        raise UnclearError(f"it has {len(full)} sheets: say {ways}")
-    if not full:
-        raise ValueError(f"{path}: expected a table, got an empty workbook")
-    name = options.sheet or full[0]
-    rows = [
-        [_cell_text(value) for value in row] for row in book[name].iter_rows(min_row=1, min_col=1, values_only=True)
-    ]
-    while not any(rows[-1]):
-        rows.pop()
-    width = max(max((j + 1 for j, text in enumerate(row) if text), default=0) for row in rows)
-    return WorkbookSource(path, name, _grid([row[:width] if any(row) else [""] for row in rows]))
-
-
-def _cell_text(value: Any) -> str:
-    if value is None:
-        return ""
-    return value.isoformat(" ") if hasattr(value, "hour") and hasattr(value, "year") else str(value)
-
-
-def _grid(rows: Iterable[Sequence[str]]) -> Grid:
-    """Cells as a grid: fields with quotes in them are quoted."""
-    records = [[_field(text) for text in row] for row in rows]
-    return Grid(records, ["\n"] * len(records), "\t")
-
-
-def _field(text: str) -> str:
-    plain = " ".join(text.split("\t")) if "\t" in text else text
-    return '"{}"'.format(plain.replace('"', '""')) if any(sign in plain for sign in '"\r\n') else plain

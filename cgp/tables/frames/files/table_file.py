@@ -13,11 +13,12 @@ from cgp.atomic_files import write_aside
 
 from .account import Understood
 from .assembling import Assembled
+from .changes import Added, Cell
+from .clocks import Rows
 from .encoded import packed
 from .layout import Layout
 from .notation import NumberForm, Precision
-from .rows import Rows
-from .sources import Added, Cell, Source, TextSource, check_kind, is_delimited_as, kind_of_file
+from .sources import Source, TextSource, check_kind, is_delimited_as, kind_of_file
 
 __all__ = ["Pieces", "TableFile"]
 
