@@ -23,6 +23,9 @@ BASE_KERNELS: dict[str, Callable[[], Kernel]] = {
     "matern52": partial(MaternKernel, nu=2.5),
     "rq": RQKernel,
 }
+"""Kernels by name. One of your own has a name from when it is entered here, in files of regressors too."""
+
+_CHECKED = (RBFKernel, MaternKernel, RQKernel)
 _MATERN = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}
 _PROBES = 64
 _SPREADS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
@@ -47,10 +50,13 @@ def base_kernel_from(kernel: Kernel | str, input_dim: int) -> Kernel:
         if kernel not in BASE_KERNELS:
             raise ValueError(f"base_kernel: expected a kernel or one of {tuple(BASE_KERNELS)}, got {kernel!r}")
         named = BASE_KERNELS[kernel]()
-        named.lengthscale = 1.0
-        named.raw_lengthscale.requires_grad_(False)
+        if named.has_lengthscale:
+            named.lengthscale = 1.0
+            named.raw_lengthscale.requires_grad_(False)
         if isinstance(named, RQKernel):
             named.alpha = 1.0
+        if type(named) not in _CHECKED:
+            check_positive_semidefinite(named, input_dim)
         return named
     if not isinstance(kernel, Kernel):
         raise ValueError(f"base_kernel: expected a gpytorch Kernel or a name, got {type(kernel).__name__}")

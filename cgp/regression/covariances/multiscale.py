@@ -15,6 +15,8 @@ from scipy.ndimage import median_filter
 from scipy.signal import find_peaks, periodogram
 from torch import Tensor
 
+from cgp.kernels.base_kernels import BASE_KERNELS
+from cgp.kernels.markov_forms import markov_obstacle
 from cgp.regression.covariances.structure import check_count, count
 
 from .rows import ProcessLoadings, RowKernel
@@ -27,7 +29,6 @@ __all__ = ["FactorLoadings", "MultiScale", "cycle_of", "multiscale_covariance", 
 
 Array = NDArray[np.float64]
 
-_KERNELS = ("matern12", "matern32", "matern52")
 _SHORTEST = 2.0  # lengthscale of the first component, in median lags
 _LONGEST = 0.05  # lengthscale of the last component, in units of the whole span
 
@@ -102,8 +103,9 @@ class MultiScale(Structure):
             return f"X: expected one column, got {observations.input_dim}"
         if len(np.unique(observations.inputs)) < 2:
             return "X: expected two distinct inputs or more, got one"
-        if kernel is not None and not (isinstance(kernel, str) and kernel in _KERNELS):
-            return f"kernel: expected one of {(None, *_KERNELS)}, got {kernel!r}"
+        known = (None, *(name for name, make in BASE_KERNELS.items() if markov_obstacle(make()) is None))
+        if not isinstance(kernel, str | None) or kernel not in known:
+            return f"kernel: expected one of {known}, got {kernel!r}"
         durations = [period for period in self.periods if isinstance(period, str)] if self.periods != "auto" else []
         if durations:
             return f"periods: expected numbers in units of the input, got {durations[0]!r}"

@@ -212,7 +212,7 @@ class RowKernel(CanonicalKernel):
             self.covar_module = base_kernel_from(copy.deepcopy(kernel), input_dim)
         except ValueError as error:  # with the name of the argument here
             raise ValueError(str(error).removeprefix("base_")) from error
-        if isinstance(kernel, str):
+        if isinstance(kernel, str) and self.covar_module.has_lengthscale:
             self.covar_module.double().lengthscale = 1.0  # exact in float64, too
         self.input_maps = InputMaps(num_processes, input_dim, ratios=ratios, shifts=shifts)
         self.loadings = Loadings(num_processes) if loadings is None else loadings

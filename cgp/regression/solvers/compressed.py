@@ -7,15 +7,12 @@ from typing import Any
 
 import torch
 from gpytorch.kernels import AdditiveKernel
-from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.means import Mean
 from linear_operator import to_dense
 from torch import Tensor
 
 from cgp.kernels.base_kernels import base_gram
 from cgp.kernels.process_rows import process_numbers, rows_of
 from cgp.regression.covariances.rows import has_common_inputs
-from cgp.regression.likelihood import ProcessGaussianLikelihood
 from cgp.regression.solvers.row_compression import (
     CompressedPosterior,
     CompressedRows,
@@ -29,7 +26,6 @@ from .model import Moments, RegressionModel
 __all__ = ["CompressedCorrelatedGPRegression"]
 
 _ENTRIES = 2**25  # of right-hand sides that are solved for at a time
-_NOT_COMMON = "expected one set of lengthscales and no shifts for all outputs"
 
 
 class CompressedCorrelatedGPRegression(RegressionModel):
@@ -42,8 +38,8 @@ class CompressedCorrelatedGPRegression(RegressionModel):
     Args:
         train_inputs: ``(n, d + 1)``, the last column 0 … P-1.
         train_targets: ``(n,)``.
-        num_processes, covar_module, likelihood, mean_module: those of :class:`CorrelatedGPRegression`, but that
-            ``covar_module`` has no default.
+        num_processes, covar_module, likelihood, mean_module: those of :class:`CorrelatedGPRegression`; the default of
+            ``covar_module`` cannot be compressed.
 
     Raises:
         ValueError: if the data are not finite, shapes do not fit, or outputs have lengthscales or shifts of their own.
@@ -62,27 +58,17 @@ class CompressedCorrelatedGPRegression(RegressionModel):
 
     name = "compressed"
 
-    def __init__(
-        self,
-        train_inputs: Tensor,
-        train_targets: Tensor,
-        num_processes: int | None = None,
-        *,
-        covar_module: AdditiveKernel,
-        likelihood: ProcessGaussianLikelihood | GaussianLikelihood | None = None,
-        mean_module: Mean | None = None,
-    ) -> None:
-        given: dict[str, Any] = {"covar_module": covar_module, "likelihood": likelihood, "mean_module": mean_module}
-        super().__init__(train_inputs, train_targets, num_processes, **given)
-        if not all(has_common_inputs(component) for component in self.covar_module.kernels):
-            raise ValueError(f"covar_module: {_NOT_COMMON}")
+    @classmethod
+    def refusal(cls, covariance: AdditiveKernel) -> str | None:
+        """Lengthscales or shifts of outputs' own."""
+        common = all(has_common_inputs(component) for component in covariance.kernels)
+        return None if common else "expected one set of lengthscales and no shifts for all outputs"
 
     @classmethod
     def obstacle(cls, problem: Problem) -> str | None:
         """Too many inputs times processes, or outputs with lengthscales or shifts of their own."""
         size = problem.num_inputs * _num_latents(problem.covariance)
-        common = all(has_common_inputs(component) for component in problem.covariance.kernels)
-        return beyond_exact(problem, size, " inputs times processes") or (None if common else _NOT_COMMON)
+        return beyond_exact(problem, size, " inputs times processes") or cls.refusal(problem.covariance)
 
     @classmethod
     def cost(cls, problem: Problem) -> Cost:

@@ -79,6 +79,11 @@ class RegressionModel(ExactGP):
             SOLVERS[cls.name] = cls
 
     @classmethod
+    def refusal(cls, covariance: AdditiveKernel) -> str | None:  # noqa: ARG003 - most take every one
+        """Why a covariance of rows cannot be used, or None if it can."""
+        return None
+
+    @classmethod
     def obstacle(cls, problem: Problem) -> str | None:
         """What is in the way of solving a problem like this, or None if it can be solved."""
         raise NotImplementedError
@@ -104,6 +109,9 @@ class RegressionModel(ExactGP):
             covar_module = row_covariance("rbf", *sizes, loadings, ratios=True, shifts=True).to(train_inputs.dtype)
             start_at_correlation(covar_module, train_inputs, train_targets)
         check_covariance(covar_module, num_processes, train_inputs.shape[-1] - 1)
+        refusal = self.refusal(covar_module)
+        if refusal is not None:
+            raise ValueError(f"covar_module: {refusal}")
         likelihood = ProcessGaussianLikelihood(num_processes) if likelihood is None else likelihood
         super().__init__(train_inputs, train_targets, likelihood)
         self.num_processes = num_processes

@@ -9,15 +9,12 @@ from typing import Any, Self
 import numpy as np
 import torch
 from gpytorch.kernels import AdditiveKernel
-from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.means import Mean
 from torch import Tensor
 
 from cgp.functional.gaussians import lazy
 from cgp.kernels.canonical_kernel import CanonicalPoints
 from cgp.kernels.markov_forms import markov_obstacle, markov_processes
 from cgp.kernels.process_rows import noise_of_rows
-from cgp.regression.likelihood import ProcessGaussianLikelihood
 from cgp.regression.observations import Parts
 from cgp.regression.series_space import Frontier, Observations, Series, SeriesComponent, advanced, member_of, series_of
 from cgp.regression.solvers.model import check_training_data
@@ -32,21 +29,6 @@ from .model import Moments, RegressionModel, flat_members
 __all__ = ["SeriesCondition", "SeriesCorrelatedGPRegression", "num_states"]
 
 _ENTRIES = 2**25  # of right-hand sides that are solved for at a time
-
-
-def _series_obstacle(covariance: AdditiveKernel) -> str | None:
-    """Reason why a covariance of rows is no state space, or None if it is one."""
-    for component in covariance.kernels:
-        maps, obstacle = component.input_maps, markov_obstacle(component.covar_module)
-        if maps.log_scales.shape[-1] != 1:
-            return f"expected one input, got {maps.log_scales.shape[-1]}"
-        if obstacle is not None:
-            return f"expected a Markov kernel, but {obstacle}"
-        if maps.log_ratios is not None and component.loadings.correlated:
-            return "expected one lengthscale for outputs that are correlated, got one of each output ('affine')"
-    if len(covariance.kernels) > 1 and not _has_one_order(covariance):
-        return f"expected one component where outputs are shifted, or fixed delays, got {len(covariance.kernels)}"
-    return None
 
 
 def _has_one_order(covariance: AdditiveKernel) -> bool:
@@ -135,8 +117,8 @@ class SeriesCorrelatedGPRegression(RegressionModel):
     Args:
         train_inputs: ``(n, 2)``, the last column 0 … P-1.
         train_targets: ``(n,)``.
-        num_processes, covar_module, likelihood, mean_module: those of :class:`CorrelatedGPRegression`, except
-            that ``covar_module`` has no default.
+        num_processes, covar_module, likelihood, mean_module: those of :class:`CorrelatedGPRegression`; the default of
+            ``covar_module`` is no state space.
 
     Raises:
         ValueError: if the data are not finite, shapes do not fit, or the covariance is no state space.
@@ -158,26 +140,25 @@ class SeriesCorrelatedGPRegression(RegressionModel):
     _inputs: Parts
     _targets: Parts
 
-    def __init__(
-        self,
-        train_inputs: Tensor,
-        train_targets: Tensor,
-        num_processes: int | None = None,
-        *,
-        covar_module: AdditiveKernel,
-        likelihood: ProcessGaussianLikelihood | GaussianLikelihood | None = None,
-        mean_module: Mean | None = None,
-    ) -> None:
-        given: dict[str, Any] = {"covar_module": covar_module, "likelihood": likelihood, "mean_module": mean_module}
-        super().__init__(train_inputs, train_targets, num_processes, **given)
-        obstacle = _series_obstacle(self.covar_module)
-        if obstacle is not None:
-            raise ValueError(f"covar_module: {obstacle}")
+    @classmethod
+    def refusal(cls, covariance: AdditiveKernel) -> str | None:
+        """Reason why a covariance of rows is no state space, or None if it is one."""
+        for component in covariance.kernels:
+            maps, obstacle = component.input_maps, markov_obstacle(component.covar_module)
+            if maps.log_scales.shape[-1] != 1:
+                return f"expected one input, got {maps.log_scales.shape[-1]}"
+            if obstacle is not None:
+                return f"expected a Markov kernel, but {obstacle}"
+            if maps.log_ratios is not None and component.loadings.correlated:
+                return "expected one lengthscale for outputs that are correlated, got one of each output ('affine')"
+        if len(covariance.kernels) > 1 and not _has_one_order(covariance):
+            return f"expected one component where outputs are shifted, or fixed delays, got {len(covariance.kernels)}"
+        return None
 
     @classmethod
     def obstacle(cls, problem: Problem) -> str | None:
         """Inducing inputs, or a covariance that is no state space."""
-        return _series_obstacle(problem.covariance) if problem.num_inducing is None else "without inducing inputs"
+        return cls.refusal(problem.covariance) if problem.num_inducing is None else "without inducing inputs"
 
     @classmethod
     def cost(cls, problem: Problem) -> Cost:

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import AdditiveKernel
+from gpytorch.kernels import AdditiveKernel, Kernel
 from safetensors import safe_open
 
 import cgp
+from cgp.kernels import BASE_KERNELS
 from cgp.regression import (
     MAP,
     CorrelatedGPRegressor,
@@ -23,9 +24,26 @@ from cgp.regression import (
 )
 from cgp.regression.covariances.rows import ProcessLoadings, RowKernel
 from cgp.regression.inference.maximum import closed_form
-from cgp.regression.solvers.choice import Cost
+from cgp.regression.solvers.choice import SOLVERS, Cost
+from cgp.statespace.kernels import MarkovKernel
+from cgp.statespace.processes import MarkovProcess
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+class Exponential(Kernel):
+    """A stranger's kernel: its covariance for GPyTorch, and which Markov process it is."""
+
+    class Form(MarkovKernel):
+        def process(self, steps):
+            A = torch.exp(-steps.lags)[..., None, None]
+            return MarkovProcess(A, 1.0 - A**2, torch.ones(1, 1).to(A))
+
+    def markov_form(self):
+        return self.Form()
+
+    def forward(self, x1, x2, diag=False, **params):
+        return torch.exp(-self.covar_dist(x1, x2, diag=diag))
 
 
 class Contrast(ProcessLoadings):
@@ -118,6 +136,21 @@ def test_a_stranger_is_one_of_the_structures():
     assert fitted.predict(x).shape == (24, 3)
     with pytest.raises(ValueError, match="structure: expected a new name, got 'contrasts', which Contrasts has"):
         type("Other", (Structure,), {"name": "contrasts"})
+
+
+@pytest.mark.parametrize("structure", ["coregionalised", MultiScale(num_scales=2, periods=())])
+def test_a_stranger_s_kernel_has_a_name(structure, tmp_path, monkeypatch):
+    monkeypatch.setitem(BASE_KERNELS, "exponential", Exponential)
+    monkeypatch.setattr("cgp.regression.solvers.choice.SOLVERS", {"linear": SOLVERS["linear"]})
+    x, y = data()
+    inference = MAP(**FEW) if isinstance(structure, str) else Windows(num_steps=3)
+    options = {"structure": structure, "inference": inference, "random_state": 0}
+    fitted, known = (CorrelatedGPRegressor(kernel, **options).fit(x, y) for kernel in ("exponential", "matern12"))
+    assert isinstance(fitted.model_, SOLVERS["linear"])
+    np.testing.assert_allclose(fitted.predict(x + 0.1), known.predict(x + 0.1), atol=1e-5)
+    fitted.save(tmp_path)
+    again = CorrelatedGPRegressor.load(tmp_path)
+    np.testing.assert_allclose(again.predict(x + 0.1), fitted.predict(x + 0.1), atol=1e-9)
 
 
 def test_what_cannot_be_loaded_is_named(tmp_path, monkeypatch):
