@@ -35,7 +35,14 @@ _LONG_FIT = 10.0  # seconds
 
 
 class _Plan(NamedTuple):
-    """A fit that is not made yet: the range that readings are taken from, those outside, what is asked, and how."""
+    """What a fit will do.
+
+    Attributes:
+        accepted: the range of each output that readings are taken from.
+        gross_errors: observations outside of it, which are left out.
+        setting: observations and structure.
+        inference: how parameters are found.
+    """
 
     accepted: Accepted
     gross_errors: NDArray[np.bool_]
@@ -165,7 +172,7 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         return plan.inference.cost(plan.setting)
 
     def _planned(self, X: Any, y: Any) -> _Plan:
-        """The fit of these observations."""
+        """What a fit to these observations will do."""
         if y is None:
             raise ValueError("This CorrelatedGPRegressor estimator requires y to be passed, but the target y is None.")
         X = checked_inputs(self, X)
@@ -174,7 +181,8 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         structure, inference = chosen(given, self.structure, self.inference, self.kernel, self.num_inducing)
         accepted = Accepted.everything(y.shape[1]) if structure.inference is None else Accepted.of(y)
         wrong = accepted.errors(y)
-        given = Observations(X, np.where(wrong, np.nan, y))
+        if wrong.any():
+            given = Observations(X, np.where(wrong, np.nan, y))
         structure = structure.resolved(given)
         setting = Setting(given.standardised(), structure, self.kernel, self.num_inducing)
         inference = inference.resolved(setting)

@@ -30,7 +30,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Correlated(Structure):
-    r"""The outputs share Q independent sets of canonical processes, of lengthscales that start a factor of three apart.
+    r"""The outputs share Q independent sets of canonical processes, whose lengthscales start a factor of three apart.
 
     .. math:: z_p(x) = \sum_{q=1}^{Q} a_{pq}^\top z_o^{(q)}\big(x \odot w_{pq} + b_{pq}\big)
 
@@ -88,9 +88,9 @@ class Coregionalised(Correlated):
 
 @dataclass(frozen=True)
 class Shared(Correlated):
-    """A process that all outputs share, and one of each output's own besides, in one component more than asked for.
+    """A process that all outputs share, and one of each output's own, in ``num_components + 1`` components.
 
-    With one component it would be a special case of coregionalised outputs.
+    In a single component it would be a special case of coregionalised outputs.
     """
 
     name = "shared"

@@ -49,7 +49,7 @@ class Factors(Structure):
         return {f"{self.name} {each}": Factors(each) for each in ([self.num_factors] if self.num_factors else counts)}
 
     def obstacle(self, observations: Observations, kernel: str | Kernel | None, num_inducing: int | None) -> str | None:
-        """Inducing inputs."""
+        """Refuse inducing inputs."""
         return None if num_inducing is None else f"num_inducing: expected None, got {num_inducing!r}"
 
 

@@ -98,7 +98,7 @@ class MultiScale(Structure):
         start_at_factors(covariance, observations.correlation())
 
     def obstacle(self, observations: Observations, kernel: str | Kernel | None, num_inducing: int | None) -> str | None:
-        """Several inputs or a single one, another kernel, or inducing inputs."""
+        """Refuse several columns of inputs, a single input, kernels that are no Markov process, and inducing inputs."""
         if observations.input_dim != 1:
             return f"X: expected one column, got {observations.input_dim}"
         if len(np.unique(observations.inputs)) < 2:

@@ -47,11 +47,11 @@ class Laplace(MAP):
     num_mixture: int = count(50)
 
     def cost(self, setting: Setting) -> Cost:
-        """That of the most probable parameters and their curvature."""
+        """The cost of the most probable parameters, and of their curvature."""
         return closed_form_cost(setting.solvers, self.num_starts, self.max_steps, is_sampled=True)
 
     def fit(self, setting: Setting, seed: int, progress: Progress | None = None) -> Fits:
-        """The models with samples of their parameters."""
+        """Fit, and sample the parameters of each model."""
         fits = super().fit(setting, seed, progress)
         count = -(-self.num_mixture // len(fits.models))
         batches = [model.batches(self.samples(model, count, seed)) for model in fits.models]
@@ -60,7 +60,7 @@ class Laplace(MAP):
         return fits._replace(models=[model for models in batches for model in models], structures=structures)
 
     def samples(self, model: RegressionModel, count: int, seed: int) -> dict[str, Tensor]:
-        """So many samples of the parameters of a fitted model."""
+        """Samples of the parameters of a fitted model, ``count`` of them."""
         return sample_laplace(model, num_samples=count, seed=seed)
 
 

@@ -277,7 +277,7 @@ def _start_from(model: RegressionModel, before: RegressionModel) -> None:
 
 @torch.no_grad()
 def continue_from(model: RegressionModel, before: RegressionModel) -> None:
-    """Take what another model has learned; components that it has not start like its last one, at shorter scales."""
+    """Take what another model has learned; further components start like its last one, at shorter scales."""
     state, known = model.state_dict(), before.state_dict()
     same = {name: value for name, value in known.items() if name in state and value.shape == state[name].shape}
     model.load_state_dict(same, strict=False)

@@ -41,13 +41,13 @@ class Minibatches(Inference):
     num_starts: int = count(1)
 
     def obstacle(self, setting: Setting) -> str | None:
-        """No inducing inputs."""
+        """Refuse a fit without inducing inputs."""
         if setting.num_inducing is None:
             return f"num_inducing: expected a number for inference={self.name!r}, got None"
         return None
 
     def cost(self, setting: Setting) -> Cost:
-        """The passes for whichever structure costs most, and the fit that initialises them."""
+        """The cost of the passes for the most expensive structure, and of the fit that initialises them."""
         passes, warm = [], {}
         for label, (solver, problem) in setting.solvers.items():
             size = min(self.batch_size, problem.num_observations)

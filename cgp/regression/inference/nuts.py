@@ -49,20 +49,20 @@ class NUTS(MAP):
     num_mixture: int = count(50)
 
     def obstacle(self, setting: Setting) -> str | None:
-        """None; raises an ImportError if Pyro is not installed."""
+        """Refuse nothing; an ImportError names what is not installed."""
         with needs_extra("bayesian", "inference='nuts'"):
             import pyro  # noqa: F401
         return None
 
     def cost(self, setting: Setting) -> Cost:
-        """That of the most probable parameters, their curvature, and the chains."""
+        """The cost of the most probable parameters, of their curvature, and of the chains."""
         cost = closed_form_cost(setting.solvers, self.num_starts, self.max_steps, is_sampled=True)
         seconds = max(solver.cost(problem).seconds for solver, problem in setting.solvers.values())
         steps = self.num_chains * (self.num_warmup + self.num_samples)
         return cost._replace(seconds=cost.seconds + steps * _PER_STEP * seconds)
 
     def fit(self, setting: Setting, seed: int, progress: Progress | None = None) -> Fits:
-        """The best model with samples of its parameters."""
+        """Fit, and sample the parameters of the best model."""
         fits = super().fit(setting, seed, progress)
         counts = {name: getattr(self, name) for name in ("num_samples", "num_warmup", "num_chains")}
         samples = sample_nuts(fits.models[0], seed=seed, progress=progress is not None, **counts)

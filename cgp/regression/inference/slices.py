@@ -42,12 +42,12 @@ class Slices(Laplace):
     name = "slice"
 
     def cost(self, setting: Setting) -> Cost:
-        """That of Laplace's approximation and the chains."""
+        """The cost of Laplace's approximation, and of the chains."""
         cost = super().cost(setting)
         return cost._replace(seconds=cost.seconds + len(setting.solvers) * _SECONDS)
 
     def samples(self, model: RegressionModel, count: int, seed: int) -> Samples:
-        """So many samples of the parameters of a fitted model."""
+        """Samples of the parameters of a fitted model, ``count`` of them."""
         return sample_slices(model, num_samples=count, seed=seed)
 
 

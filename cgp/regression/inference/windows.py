@@ -60,7 +60,7 @@ class Windows(Inference):
         return self.num_windows(setting)
 
     def cost(self, setting: Setting) -> Cost:
-        """Windows of some size, and a filter over everything."""
+        """The cost of the windows, and of a filter over all rows."""
         problem, outputs = setting.problem(setting.structure), setting.observations.num_outputs
         states, inputs = float(num_states(problem.covariance)), problem.num_inputs
         rows, some = window_shape(inputs, outputs)
@@ -71,7 +71,7 @@ class Windows(Inference):
         return Cost(seconds, inputs * (2000.0 + 16.0 * states * outputs))
 
     def fit(self, setting: Setting, seed: int, progress: Progress | None = None) -> Fits:
-        """A model in linear time."""
+        """Learn from windows, and return a model in linear time."""
         problem = setting.problem(setting.structure)
         factors = sum(each.loadings().shape[-1] - each.num_processes for each in problem.covariance.kernels)
         is_short = problem.num_inputs < _ROWS_PER_FACTOR * factors

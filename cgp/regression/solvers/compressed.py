@@ -1,4 +1,4 @@
-"""Exact regression of many outputs by few processes: the observations at an input are compressed to what they say."""
+"""Exact regression of many outputs by few processes: the observations at an input enter by weighted sums of them."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ class CompressedCorrelatedGPRegression(RegressionModel):
 
     @classmethod
     def refusal(cls, covariance: AdditiveKernel) -> str | None:
-        """Lengthscales or shifts of outputs' own."""
+        """Refuse lengthscales or shifts of outputs' own."""
         common = all(has_common_inputs(component) for component in covariance.kernels)
         return None if common else "expected one set of lengthscales and no shifts for all outputs"
 
     @classmethod
     def obstacle(cls, problem: Problem) -> str | None:
-        """Too many inputs times processes, or outputs with lengthscales or shifts of their own."""
+        """Refuse inducing inputs, too many inputs times processes, and what :meth:`refusal` names."""
         size = problem.num_inputs * _num_latents(problem.covariance)
         return beyond_exact(problem, size, " inputs times processes") or cls.refusal(problem.covariance)
 
@@ -78,7 +78,7 @@ class CompressedCorrelatedGPRegression(RegressionModel):
         return Cost(3e-3 + 6.5e-8 * size**2 + 3e-11 * size**3, 8.0 * entries)
 
     def condition(self) -> CompressedPosterior:
-        """Factor what the observations say: what all predictions share, to be handed to them."""
+        """The factored information of the observations, shared by all predictions and passed to them."""
         posterior = CompressedPosterior(self._grams(), self._compressed())
         _ = posterior.weights
         return posterior
@@ -88,7 +88,7 @@ class CompressedCorrelatedGPRegression(RegressionModel):
         return compressed_log_evidence(self._grams(), self._compressed())
 
     def leave_one_out(self) -> Moments:
-        r"""Mean and variance of every observation given all others, the parameters staying as they are.
+        r"""Mean and variance of every observation given all others, with fixed parameters.
 
         .. math:: [(K+\Sigma)^{-1}]_{ii} = \sigma_i^{-2} - \sigma_i^{-4}\operatorname{Var}z_i, \qquad
             [(K+\Sigma)^{-1}r]_i = \sigma_i^{-2}(r_i - \operatorname E z_i)
@@ -163,7 +163,7 @@ def _num_latents(covariance: AdditiveKernel) -> int:
 
 
 def _distinct(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The distinct inputs of rows ``(*batch, n, d + 1)``, and which of them each row is at; of a batch every row."""
+    """The distinct inputs of rows ``(n, d + 1)``, and the number of each row's; in a batch every row has its own."""
     inputs = x[..., :-1]
     if x.dim() > 2 or x.requires_grad:
         return inputs, torch.arange(x.shape[-2], device=x.device)

@@ -67,7 +67,7 @@ class CorrelatedGPRegression(RegressionModel):
 
     @classmethod
     def obstacle(cls, problem: Problem) -> str | None:
-        """Inducing inputs, or too many observations."""
+        """Refuse inducing inputs, and too many observations."""
         return beyond_exact(problem, problem.num_observations)
 
     @classmethod

@@ -1,4 +1,4 @@
-r"""Mixing models with fewer processes than outputs: what a row of a table says of its processes, and their posterior.
+r"""Mixing models with fewer processes than outputs: rows of a table as information on processes, and their posterior.
 
 .. math:: y_{np} = \lambda_p^\top f_n + \epsilon_{np}, \qquad f_{\cdot r} \sim N(0, \kappa^{(r)}), \qquad
     J_n = \sum_{p \in O_n} \frac{\lambda_p\lambda_p^\top}{\sigma_{np}^2}, \qquad
@@ -27,7 +27,7 @@ _RANK = 1e-13  # of the largest eigenvalue of J, below which one is rounding
 
 
 class CompressedRows(NamedTuple):
-    """What N rows of observations say of R processes.
+    """The information of N rows of observations on R processes.
 
     Attributes:
         precision: J, ``(*batch, N, R, R)``.

@@ -157,7 +157,7 @@ class SeriesCorrelatedGPRegression(RegressionModel):
 
     @classmethod
     def obstacle(cls, problem: Problem) -> str | None:
-        """Inducing inputs, or a covariance that is no state space."""
+        """Refuse inducing inputs, and what :meth:`refusal` names."""
         return cls.refusal(problem.covariance) if problem.num_inducing is None else "without inducing inputs"
 
     @classmethod
@@ -288,7 +288,7 @@ class SeriesCorrelatedGPRegression(RegressionModel):
             yield series_of(observations, components, besides)
 
     def observations(self, rows: Tensor, targets: Tensor, x: Tensor | None = None) -> Iterator[Observations]:
-        """Observations ``(*batch, n)`` at rows ``(*batch, n, 2)``, of each member of the batch with that of x."""
+        """The observations ``(*batch, n)`` at rows ``(*batch, n, 2)``, one member of the batch after the other."""
         batch, residual = self.batch(x), targets - self.mean_module(rows)
         noise = noise_of_rows(self.likelihood, rows)
         for index in np.ndindex(*batch):
@@ -296,7 +296,7 @@ class SeriesCorrelatedGPRegression(RegressionModel):
             yield Observations(member_of(rows, 2, batch, index), *values)
 
     def components(self, x: Tensor | None = None) -> Iterator[list[SeriesComponent]]:
-        """The components of the covariance, of each member of the batch with that of x."""
+        """The components of the covariance, one member of the batch after the other."""
         batch, components = self.batch(x), [SeriesComponent.of(component) for component in self.covar_module.kernels]
         for index in np.ndindex(*batch):
             yield [component.member(batch, index) for component in components]

@@ -156,7 +156,7 @@ class SparseCorrelatedGPRegression(RegressionModel):
 
     @classmethod
     def obstacle(cls, problem: Problem) -> str | None:
-        """No inducing inputs, or minibatches."""
+        """Refuse a problem without inducing inputs, or in minibatches."""
         if problem.num_inducing is None:
             return "with inducing inputs"
         return "without minibatches" if problem.is_stochastic else None

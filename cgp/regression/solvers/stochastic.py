@@ -82,7 +82,7 @@ class StochasticCorrelatedGPRegression(SparseCorrelatedGPRegression):
 
     @classmethod
     def obstacle(cls, problem: Problem) -> str | None:
-        """No minibatches."""
+        """Refuse a problem that is not in minibatches."""
         return None if problem.is_stochastic else "in minibatches"
 
     def __init__(

@@ -19,7 +19,7 @@ __all__ = ["UncertainLoadingsRegression"]
 
 
 class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
-    r"""A series of components with shared processes f, of whose loadings the observations say only so much.
+    r"""A series of components with shared processes f, whose loadings are uncertain.
 
     .. math:: y_{tp} = m_p + (\lambda_p + \delta_p)^\top f_t + u_{tp} + \epsilon_{tp}, \qquad
         \delta_p \sim N(0, V_p), \qquad
@@ -49,7 +49,7 @@ class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
 
     @classmethod
     def obstacle(cls, problem: Problem) -> str:  # noqa: ARG003 - it is never the cheapest
-        """It is asked for by its name only, where components have :class:`.FactorLoadings`."""
+        """Never chosen by its cost: series of many time scales ask for it."""
         return "for many time scales"
 
     @property
