@@ -181,7 +181,7 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         structure, inference = chosen(given, self.structure, self.inference, self.kernel, self.num_inducing)
         accepted = Accepted.everything(y.shape[1]) if structure.inference is None else Accepted.of(y)
         wrong = accepted.errors(y)
-        if wrong.any():
+        if structure.inference is not None:
             given = Observations(X, np.where(wrong, np.nan, y))
         structure = structure.resolved(given)
         setting = Setting(given.standardised(), structure, self.kernel, self.num_inducing)
