@@ -13,11 +13,17 @@ from torch import Tensor, nn
 from cgp.atomic_files import write_aside
 from cgp.networks.convert.host_files import check_adapters, is_converted, load_converted, save_converted
 from cgp.networks.detect.detector import Detector
+from cgp.networks.guarantees.source import Source
 from cgp.networks.methods import Method
 from cgp.networks.model.layout import TokenLayout
 from cgp.networks.model.named import State
 from cgp.networks.model.structural_copy import uncompiled
-from cgp.networks.model.temperature import logit_temperature, set_logit_temperature
+from cgp.networks.model.temperature import (
+    calibrated_weights,
+    keep_weights,
+    logit_temperature,
+    set_logit_temperature,
+)
 from cgp.networks.predict.prediction import Prediction
 from cgp.networks.predict.settings import Settings, as_assessed, has_settings, settings_of, with_settings
 from cgp.weights import load_tensors, save_tensors
@@ -52,7 +58,8 @@ def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     settings, path = settings_of(model), Path(folder)
     config, tensors = _settings_state(settings)
     places = _first_places(tensors)
-    text = json.dumps({"format_version": _VERSION, "temperature": temperature, "places": places, **config})
+    config |= {"temperature": temperature, "weights": calibrated_weights(model), "places": places}
+    text = json.dumps({"format_version": _VERSION, **config})
     stored = {name: tensors[name] for name in set(places.values())}
     check_adapters(model)
     (path / _FILE).unlink(missing_ok=True)  # of a model that was there before
@@ -90,6 +97,7 @@ def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = No
     loaded = load_converted(path, model, needs_heads=False)
     loaded = with_settings(loaded, _settings_of_state(config, tensors))
     set_logit_temperature(loaded, config["temperature"])
+    keep_weights(loaded, config["weights"])
     return loaded
 
 
@@ -108,7 +116,8 @@ def _settings_state(settings: Settings) -> State:
         tensors |= _prefixed("method", of_method)
     if settings.held_out is not None:
         kept = settings.held_out
-        config["held_out"] = {"task": kept.task, "num_samples": kept.num_samples}
+        source = None if kept.source is None else kept.source._asdict()
+        config["held_out"] = {"task": kept.task, "num_samples": kept.num_samples, "source": source}
         fields = {name: getattr(kept, name) for name in _KEPT}
         tensors |= _prefixed("held_out", {name: value for name, value in fields.items() if value is not None})
     for number, detector in enumerate(settings.detectors.values()):
@@ -130,7 +139,8 @@ def _settings_of_state(config: dict[str, Any], tensors: dict[str, Tensor]) -> Se
 def _prediction(config: dict[str, Any], tensors: dict[str, Tensor]) -> Prediction:
     parts: dict[str, Any] = {name: tensors.get(name) for name in _KEPT if name != "mean"}
     absent: dict[str, Any] = {"draws": None, "token_variance": {}, "layout": TokenLayout(0, None)}
-    return Prediction(mean=tensors["mean"], **config, **parts, **absent)
+    source = Source.of_content(config["source"])
+    return Prediction(mean=tensors["mean"], **config | {"source": source}, **parts, **absent)
 
 
 def _prefixed(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

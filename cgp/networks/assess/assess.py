@@ -17,6 +17,7 @@ from cgp.networks.detect.scores import DrawnScore, Seen, Widest, numbers
 from cgp.networks.methods.amplitudes import AmplitudeSearch
 from cgp.networks.methods.known import Posterior
 from cgp.networks.methods.values import Normals
+from cgp.networks.model.fingerprints import fingerprint
 from cgp.networks.model.inputs import Batch, batches, model_device, to_device
 from cgp.networks.model.progress import Progress
 from cgp.networks.model.structural_copy import uncompiled
@@ -28,7 +29,7 @@ from cgp.networks.tasks import Task, as_task
 from .assessment import Assessment
 from .claims import compare_detectors
 from .compared import Comparable, Compared, compared
-from .recipe import Choice, Recipe, fingerprint
+from .recipe import Choice, Recipe
 from .sets import compare_sets
 from .tuning import Entry, Rows, Source, Tuned, entries_of, rows_of
 from .validation_data import ValidationData
@@ -171,7 +172,9 @@ class _Comparison:
         outside = {name: self._scores_of_others(data, name) for name, data in others}
         chosen = {name: (entry.method, *self.tuned.choice(entry)) for name, entry in self.entries.items()}
         choices = {n: Choice(m, key if isinstance(key, float) else 0.0, fit) for n, (m, key, fit) in chosen.items()}
-        recipe = Recipe(fingerprint(self.model), self.task, choices, {each.name: each for each in detectors})
+        weights = fingerprint(self.model)
+        fitted = {each.name: replace(each, weights=weights.host) for each in detectors}
+        recipe = Recipe(weights, self.task, choices, fitted)
         groups: Any = self.input_of.numpy()
         first, alone = next(iter(outcomes.values())), outcomes[self.task.parameter]
         beyond = [name for name, entry in self.entries.items() if entry.is_advised and entry.method is not self.plain]

@@ -12,13 +12,14 @@ from torch import nn
 from cgp.networks.detect.detector import Detector
 from cgp.networks.detect.scores import DrawnScore
 from cgp.networks.methods.known import Posterior
+from cgp.networks.model.fingerprints import Fingerprint, fingerprint, mark_calibrated
 from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.model.temperature import set_logit_temperature
 from cgp.networks.predict.method import Method
 from cgp.networks.predict.settings import Settings, as_assessed, with_settings
 from cgp.networks.tasks import Task
 
-__all__ = ["Choice", "Recipe", "fingerprint"]
+__all__ = ["Choice", "Recipe"]
 
 
 class Choice(NamedTuple):
@@ -40,13 +41,13 @@ class Recipe:
     """All components, fitted to all labels.
 
     Attributes:
-        model: fingerprint of the assessed model.
+        model: fingerprint of the assessed model's weights.
         task: the task.
         choices: for each method, by its name.
         detectors: detectors by name.
     """
 
-    model: str
+    model: Fingerprint
     task: Task = field(repr=False)
     choices: dict[str, Choice] = field(repr=False)
     detectors: dict[str, Detector] = field(repr=False)
@@ -56,7 +57,10 @@ class Recipe:
         """A copy of a model that predicts by a method and scores inputs by detectors."""
         if fingerprint(model) != self.model:
             kind = type(uncompiled(model)).__name__
-            raise ValueError(f"model: expected the one that was assessed, got another {kind}")
+            raise ValueError(
+                f"model: expected the one that was assessed, got another {kind}, or one whose weights have changed "
+                "since (assess it again)"
+            )
         method, factor, parameter = self.choices[name]
         changed, used = as_assessed(model), None if isinstance(method, Posterior) else method
         if isinstance(method, Posterior):
@@ -69,17 +73,12 @@ class Recipe:
         changed = with_settings(changed, settings)
         if self.task.has_classes:
             set_logit_temperature(changed, parameter)
+        mark_calibrated(changed)
         return changed
 
     def options(self, name: str) -> str:
         """The options of :func:`cgp.predict` by a method, as code; a read-out of values needs none."""
         return "" if self.choices[name].method.needs_train and not self.task.has_classes else self.task.options
-
-
-def fingerprint(model: nn.Module) -> str:
-    """Fingerprint of a model: names and shapes of its tensors."""
-    model = uncompiled(model)
-    return repr([(name, tuple(tensor.shape)) for name, tensor in model.state_dict().items()])
 
 
 def _relative(detector: Detector, factor: float) -> Detector:

@@ -109,6 +109,7 @@ class ConvertedHeads(SoftmaxScales, StochasticHeads):
         # Index among the model's attention layers. Saved with the weights: a host may rename its modules on disk.
         self.register_buffer("layer", torch.tensor(0))
         self.register_buffer("cgp_temperature", torch.tensor(1.0))  # cgp.predict divides the model's logits by it
+        self.register_buffer("cgp_weights", torch.tensor(0))  # fingerprint of those that it was calibrated with, or 0
         self.register_scales(num_heads, amplitude=amplitude, noise=noise, lengthscale=lengthscale)
         self.num_inducing = num_inducing if inducing is None else inducing.shape[-2]
         self.inducing = None if inducing is None else nn.Parameter(inducing)

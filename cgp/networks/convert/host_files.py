@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from safetensors import safe_open
 from safetensors.torch import load_model
 from torch import Tensor, nn
@@ -99,6 +100,7 @@ def _put_saved(model: nn.Module, saved: dict[int, dict[str, Tensor]]) -> None:
     heads = [ConvertedHeads(len(t["raw_noise"]), inducing=t.get("inducing")) for t in saved.values()]
     put_heads(model, [able[number] for number in saved], heads)
     for layer_heads, tensors in zip(heads, saved.values(), strict=True):
+        tensors.setdefault("cgp_weights", torch.tensor(0))  # of files from before it was kept
         layer_heads.load_state_dict(tensors)
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cgp.networks.guarantees.conformal import conformal_quantile
+from cgp.networks.model.fingerprints import fingerprint
 from cgp.networks.model.inputs import input_batches, model_device, to_device
 from cgp.networks.model.named import State
 from cgp.networks.model.structural_copy import uncompiled
@@ -45,6 +46,7 @@ class Detector:
         task: takes logits ``(N, C)`` and the representation from what the model returns.
         known: the scores of the data given to :meth:`fit`, ``(N,)``, which sets them.
         parts: the scores of a sum, of the same data.
+        weights: fingerprint of the weights of the model that it was fitted for; None is any.
 
     Raises:
         ValueError: if there is no such score.
@@ -61,6 +63,7 @@ class Detector:
     task: Task = field(default_factory=Classification)
     known: Array | None = field(default=None, repr=False)
     parts: dict[str, Array] = field(default_factory=dict, repr=False)  # of a sum, over known inputs
+    weights: int | None = field(default=None, repr=False)  # fingerprint of those of the host that it was fitted for
 
     def __post_init__(self) -> None:
         given = self.scores.split(" + ") if isinstance(self.scores, str) else self.scores
@@ -106,11 +109,13 @@ class Detector:
             raise ValueError(f"train: expected labelled training data for {self.name!r}, got None")
         if self.needs_train:
             self.scores = self.trained(Training(model, self.task, train)).scores
+        self.weights = fingerprint(model).host
         return self.knowing(self._raw(model, data, batch_size))
 
     def trained(self, training: Training) -> Detector:
         """A detector whose scores know the training data."""
-        return replace(self, scores=[score.fit(training) if score.needs_train else score for score in self.terms])
+        scores = [score.fit(training) if score.needs_train else score for score in self.terms]
+        return replace(self, scores=scores)
 
     def drawn_by(self, posterior: Widest) -> Detector:
         """A detector whose scores are of the draws of a posterior, where they are of draws."""
@@ -147,9 +152,14 @@ class Detector:
             ``(N,)``, on the CPU; larger means more likely out of distribution.
 
         Raises:
-            ValueError: before :meth:`fit`, or if there are no inputs.
+            ValueError: before :meth:`fit`, if there are no inputs, or the model's weights are not those of the fit.
         """
         self._check_fitted()
+        if self.weights not in (None, fingerprint(model).host):
+            raise ValueError(
+                f"model: expected the weights that the detector {self.name!r} was fitted for, got others (trained on "
+                "since, or another model): fit and attach it again"
+            )
         return torch.from_numpy(self.combined(self._raw(model, inputs, batch_size)))
 
     def threshold(self, rate: float) -> float:
@@ -194,7 +204,7 @@ class Detector:
             tensors |= {f"{number}.{name}": tensor for name, tensor in of_score.items()}
             if self.parts:
                 tensors[f"{number}.parts"] = torch.from_numpy(self.parts[score.name])
-        return {"scores": config}, tensors
+        return {"scores": config, "weights": self.weights}, tensors
 
     @classmethod
     def of_state(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> Detector:
@@ -206,7 +216,7 @@ class Detector:
             if "parts" in own:
                 parts[each["name"]] = own.pop("parts").numpy()
             scores.append(InputScore.of_saved(each, own))
-        return cls(scores, known=tensors["known"].numpy(), parts=parts)
+        return cls(scores, known=tensors["known"].numpy(), parts=parts, weights=config["weights"])
 
     @property
     def terms(self) -> tuple[InputScore, ...]:

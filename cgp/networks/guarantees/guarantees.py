@@ -16,6 +16,7 @@ from cgp.networks.tasks import Task, as_task
 
 from .conformal import SetScore, conformal_quantile, conformal_sets
 from .selective import labels_needed, risk_threshold
+from .source import Source, check_same_source
 
 __all__ = ["Guarantees", "withheld_answers"]
 
@@ -34,6 +35,7 @@ class Guarantees(ABC):
     num_samples: int
     labels: Tensor | None
     held_out: Guarantees | None
+    source: Source | None
 
     @property
     def _task(self) -> Task:
@@ -176,6 +178,7 @@ class Guarantees(ABC):
                     f"held_out: expected {name} {getattr(self, name)!r} as of the prediction, "
                     f"got {getattr(known, name)!r}"
                 )
+        check_same_source(known.source, self.source)
         if self.task != task:
             raise ValueError(f"task: expected {task!r}, got {self.task!r}")
         if known.mean.dim() != 2 or known.mean.shape[1:] != self.mean.shape[1:]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from cgp.networks.model.fingerprints import mark_calibrated
 from cgp.networks.model.inputs import Batch
 from cgp.networks.model.progress import Progress, Ticks
 from cgp.networks.model.temperature import logit_temperature, set_logit_temperature
@@ -114,6 +115,7 @@ def calibrate_posterior(
     for name, parameter in amplitudes.items():  # only now, after everything that can fail
         parameter.copy_(scaled[name])
     set_logit_temperature(model, taken.parameter)
+    mark_calibrated(model)
     forget_held_out(model)
     return report
 
@@ -138,6 +140,7 @@ def calibrate_outputs(search: AmplitudeSearch, changed: nn.Module, kept: list[Ba
     as_it_was, result = _trial(plain, labels, given), _trial(logits, labels, temperature)
     scaled = _trial(plain, labels, fit_temperature(plain, labels, least=TEMPERATURES[0]))
     set_logit_temperature(changed, temperature)
+    mark_calibrated(changed)
     result = result._replace(factor=float(method.draws))
     return _report(changed, method, (as_it_was, scaled, result, result), start=start)
 

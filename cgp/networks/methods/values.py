@@ -12,7 +12,9 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
+from cgp.networks.model.fingerprints import mark_calibrated
 from cgp.networks.model.inputs import Batch
+from cgp.networks.model.temperature import keep_weights
 from cgp.networks.predict.draws import DrawVariance
 from cgp.networks.predict.method import Method
 from cgp.networks.predict.predict import predict
@@ -179,7 +181,9 @@ def calibrate_values(search: AmplitudeSearch, kept: list[Batch], method: Method)
     noise = task.noise or (None if method.needs_train else 1.0)
     options: dict[str, Any] = {"num_samples": search.num_samples, "sampling": search.mode, "seed": search.seed}
     options |= {"task": replace(task, noise=noise), "keep_variance": False}
-    prediction = predict(with_settings(model, settings), iter(kept), **options)
+    drawing = with_settings(model, settings)
+    keep_weights(drawing, None)  # of a calibration before
+    prediction = predict(drawing, iter(kept), **options)
     values = values_for(prediction.mean, [batch.labels for batch in kept])
     scale = Normals.of(prediction).fit_scale(values.double())
     assert prediction.aleatoric is not None
@@ -187,6 +191,7 @@ def calibrate_values(search: AmplitudeSearch, kept: list[Batch], method: Method)
     spread = torch.zeros(()) if prediction.epistemic is None else prediction.epistemic
     scores = replace(prediction, aleatoric=noise_of, total=noise_of + spread, labels=values).score()
     changed = with_settings(model, replace(settings, scale=scale.cpu(), has_variance_head=task.has_distribution))
+    mark_calibrated(changed)
     seconds = time.perf_counter() - start
     return RegressionCalibration(changed, method.name, factor, scale.cpu(), scores, len(values), seconds)
 

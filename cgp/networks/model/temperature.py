@@ -1,4 +1,4 @@
-"""The temperature by which predictions divide the logits of a model."""
+"""The temperature by which predictions divide the logits of a model, and the weights that it was fitted with."""
 
 from __future__ import annotations
 
@@ -10,9 +10,16 @@ from torch import nn
 from .blocks import used_modules
 from .structural_copy import uncompiled
 
-__all__ = ["logit_temperature", "modules_with_temperature", "set_logit_temperature"]
+__all__ = [
+    "KEPT",
+    "calibrated_weights",
+    "keep_weights",
+    "logit_temperature",
+    "modules_with_temperature",
+    "set_logit_temperature",
+]
 
-_TEMPERATURE = "cgp_temperature"
+_TEMPERATURE, _WEIGHTS = KEPT = ("cgp_temperature", "cgp_weights")
 
 
 def logit_temperature(model: nn.Module) -> float:
@@ -31,7 +38,8 @@ def set_logit_temperature(model: nn.Module, temperature: float) -> None:
     r"""Let :func:`cgp.predict` divide the logits of a model, :math:`p = \operatorname{softmax}(f / T)`.
 
     The output of the model itself does not change. Copies keep the temperature. A converted model has it in its state
-    dict, and so in every saved file; the state dict of another model does not.
+    dict, and so in every saved file; the state dict of another model does not. Nothing is known of the weights that a
+    temperature belongs to which is set by hand.
 
     Args:
         model: any module.
@@ -54,3 +62,22 @@ def set_logit_temperature(model: nn.Module, temperature: float) -> None:
         setattr(module, _TEMPERATURE, torch.full_like(getattr(module, _TEMPERATURE), temperature))
     if not keeping:
         setattr(model, _TEMPERATURE, float(temperature))
+    keep_weights(model, None)
+
+
+def calibrated_weights(model: nn.Module) -> int | None:
+    """The fingerprint of the weights that a model was calibrated with; None if it was not, or by hand."""
+    model = uncompiled(model)
+    keeping = modules_with_temperature(model)
+    kept = int(keeping[0]._buffers[_WEIGHTS]) if keeping else vars(model).get(_WEIGHTS)
+    return kept or None
+
+
+def keep_weights(model: nn.Module, weights: int | None) -> None:
+    """Let a model keep the fingerprint of the weights that it was calibrated with, beside its temperature."""
+    model = uncompiled(model)
+    keeping = modules_with_temperature(model)
+    for module in keeping:  # a new tensor: copies share the old one
+        setattr(module, _WEIGHTS, torch.full_like(getattr(module, _WEIGHTS), weights or 0))
+    if not keeping:
+        vars(model)[_WEIGHTS] = weights

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cgp.networks.guarantees.source import Source
+from cgp.networks.model.fingerprints import check_calibrated, fingerprint
 from cgp.networks.model.inputs import input_batches, model_device, to_device
 from cgp.networks.model.layout import token_layout
 from cgp.networks.model.progress import Progress, progressing
@@ -24,6 +26,7 @@ from .draws import DrawVariance, draw_noises, seeds_from
 from .moments import Moments, checked_labels
 from .prediction import Prediction
 from .settings import has_settings, settings_of
+from .sources import source_of
 
 __all__ = ["joined", "predict", "predict_batches"]
 
@@ -91,7 +94,8 @@ def predict(
 
     Raises:
         ValueError: if an argument is off, the model's outputs do not fit the task (one logit, images of logits,
-            probabilities instead of logits), or labels that come with the inputs are no class indices.
+            probabilities instead of logits), labels that come with the inputs are no class indices, or the weights of a
+            calibrated model have changed since.
 
     Warns:
         UserWarning: if there is a single draw of a model that was not calibrated, or the posterior is as wide as
@@ -165,7 +169,9 @@ def _predictions(
     model, device = uncompiled(model), model_device(model)
     asked = _asked(model, task, {"output": output, "noise": noise})
     temperature = logit_temperature(model) if asked.has_classes else 1.0
-    seeds, part = seeds_from(seed), None
+    seeds, part, source = seeds_from(seed), None, None
+    weights = fingerprint(model)
+    check_calibrated(model, weights)
     _warn_of_amplitudes(model)
     for batch in progressing(input_batches(model, inputs, batch_size), "predict", progress):
         labels = checked_labels(asked, batch.labels)
@@ -182,7 +188,9 @@ def _predictions(
             part.ood = {name: detector.score(model, inside) for name, detector in detectors}
         if is_first:
             _warn_of_one_draw(model, part)
-        yield _prediction(part, model)
+            options = {"sampling": sampling, "antithetic": antithetic, "autocast": autocast}
+            source = source_of(model, weights.whole, asked, options if part.is_stochastic else {"autocast": autocast})
+        yield _prediction(part, model, source)
     if part is None:
         raise ValueError("inputs: expected at least one batch, got none")
 
@@ -224,7 +232,7 @@ def _warn_of_one_draw(model: nn.Module, part: Moments) -> None:
         )
 
 
-def _prediction(part: Moments, model: nn.Module) -> Prediction:
+def _prediction(part: Moments, model: nn.Module, source: Source | None) -> Prediction:
     """The prediction of a batch."""
     results: dict[str, Any] = dict.fromkeys(("probabilities", "total", "aleatoric", "epistemic"))
     return Prediction(
@@ -236,6 +244,7 @@ def _prediction(part: Moments, model: nn.Module) -> Prediction:
         held_out=settings_of(model).held_out,
         ood=part.ood,
         labels=part.labels,
+        source=source,
     )
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cgp.extras import needs_extra
 from cgp.networks.guarantees.guarantees import Guarantees, withheld_answers
+from cgp.networks.guarantees.source import Source
 from cgp.networks.model.layout import TokenLayout
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Prediction(Guarantees):
         ood: for each detector that the model has (:meth:`cgp.Detector.attach`, :meth:`cgp.Assessment.apply`), by its
             name, a score that is large where an input is of another kind, ``(N,)``.
         held_out: the prediction of labelled inputs that the model keeps (:func:`cgp.with_held_out`), or None.
+        source: the weights, the calibration and the options that made it, which those of a held-out prediction have to
+            be; None if unknown.
 
     Example:
         >>> from torch import nn
@@ -69,6 +72,7 @@ class Prediction(Guarantees):
     labels: Tensor | None = field(default=None)
     ood: dict[str, Tensor] = field(default_factory=dict)
     held_out: Prediction | None = field(default=None)
+    source: Source | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         """One line."""

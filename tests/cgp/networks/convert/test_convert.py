@@ -74,7 +74,7 @@ def test_parameters_are_shared_and_keys_only_gain():
     assert set(converted.state_dict()) - set(host.model.state_dict()) == {
         f"bert.encoder.layer.{i}.attention.self.gp.{name}"
         for i in range(3)
-        for name in ("raw_noise", "log_amplitude", "log_lengthscale", "layer", "cgp_temperature")
+        for name in ("raw_noise", "log_amplitude", "log_lengthscale", "layer", "cgp_temperature", "cgp_weights")
     }
 
 

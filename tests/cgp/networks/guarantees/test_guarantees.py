@@ -1,17 +1,22 @@
 """What held-out labels guarantee: by simulation, by hand, and as MAPIE has it."""
 
+import copy
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from scipy.stats import beta, norm
 from torch import nn
 
-from cgp import calibrate, from_pretrained, predict, save_pretrained, with_held_out
+from cgp import Detector, assess, calibrate, convert, from_pretrained, predict, save_pretrained, with_held_out
 from cgp.networks.guarantees.conformal import Regularised, SetScore, conformal_quantile, conformal_sets
 from cgp.networks.guarantees.selective import LEVELS, labels_needed, risk_threshold
 from cgp.networks.model.layout import TokenLayout
 from cgp.networks.predict.prediction import Prediction
+from cgp.weights import save_weights
 from tests import guarantees
+from tests.cgp.networks.convert import hosts
 
 pytestmark = pytest.mark.filterwarnings("ignore:predict. one draw")
 
@@ -282,3 +287,119 @@ def test_intervals_and_answers_of_a_regression_that_are_not_numbers():
     assert torch.equal(new.abstain(coverage=1.0), absent)
     assert torch.equal(new.abstain(risk=0.99, tolerance=1.0), absent)
     assert torch.equal(new.abstain(risk=0.9, confidence=0.9, tolerance=5.0), absent)
+
+
+def train(model):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+
+
+CHANGED = "expected a prediction by the weights of this one, got one by others"
+
+
+def test_guarantees_do_not_outlive_the_weights(tmp_path):
+    """A risk of .49 where .4 was promised at 95 %, and sets that cover .65 of .9, of a model that was trained on."""
+    model, x, y = model_and_data()
+    kept = with_held_out(model, [(x[:600], y[:600])])
+    before = predict(model, [(x[:600], y[:600])])
+    save_pretrained(kept, tmp_path)
+    for same in (kept, from_pretrained(tmp_path, nn.Linear(3, 4)), copy.deepcopy(kept)):
+        assert predict(same, x[600:]).sets(0.9).any()
+    train(model)  # whose tensors the copy shares
+    for prediction in (predict(kept, x[600:]), replace(predict(model, x[600:]), held_out=before)):
+        for call in (Prediction.sets, lambda p: p.abstain(risk=0.4, confidence=0.95)):
+            with pytest.raises(ValueError, match=CHANGED):
+                call(prediction)
+    assert predict(with_held_out(kept, [(x[:600], y[:600])]), x[600:]).sets(0.9).any()
+
+
+def test_held_out_data_of_another_model_are_refused():
+    model, x, y = model_and_data()
+    torch.manual_seed(5)
+    other = nn.Linear(3, 4)
+    with pytest.raises(ValueError, match=CHANGED):
+        predict(model, x[600:]).sets(0.9, held_out=predict(other, [(x[:600], y[:600])]))
+    scaled = calibrate(model, [(x[:200], y[:200])], method="temperature").model
+    with pytest.raises(
+        ValueError, match=r"as it is calibrated \(T=1, method=none\), got \(T=[0-9.]+, method=temperature\)"
+    ):
+        predict(model, x[600:]).sets(0.9, held_out=predict(scaled, [(x[200:600], y[200:600])]))
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "asked"),
+    [
+        ("noise", {"noise": 1.0}, {"noise": 0.01}),
+        ("noise", {"noise": torch.tensor([1.0, 2.0])}, {}),
+        ("noise", {"noise": lambda out: 1 + 0 * out}, {"noise": 1.0}),
+        ("sampling", {"sampling": "joint"}, {}),
+        ("antithetic", {}, {"antithetic": False}),
+        ("autocast", {"autocast": torch.bfloat16}, {}),
+        ("output", {"output": lambda out: 2 * out}, {}),
+    ],
+)
+def test_predictions_that_are_asked_otherwise_are_refused(name, known, asked):
+    torch.manual_seed(0)
+    host = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.Flatten(), nn.Linear(32, 2))
+    model, x, y = convert(host.eval(), amplitude=0.3), torch.randn(60, 4, 8), torch.randn(60, 2)
+    kept = predict(model, [(x[:50], y[:50])], 4, task="regression", **known)
+    with pytest.raises(ValueError, match=f"held_out: expected a prediction with {name}="):
+        predict(model, x[50:], 4, task="regression", **asked).intervals(0.9, held_out=kept)
+    predict(model, x[50:], 4, task="regression", **known).intervals(0.9, held_out=kept)
+    plain = predict(nn.Linear(2, 2), x[0, :, :2], task="regression")
+    assert plain.source.asked.keys() == {"noise", "autocast", "output"}  # nothing is drawn
+
+
+def test_a_calibration_does_not_outlive_the_weights(tmp_path):
+    """Neither in memory nor on disk, where a host may write its weights over those of a calibrated model."""
+    model, x, y = model_and_data(scale=30.0)
+    changed = calibrate(model, [(x[:600], y[:600])], method="temperature").model
+    save_pretrained(changed, tmp_path)
+    assert torch.equal(predict(from_pretrained(tmp_path, nn.Linear(3, 4)), x).mean, predict(changed, x).mean)
+    train(model)
+    with pytest.raises(ValueError, match="model: expected the weights that it was calibrated with, got others"):
+        predict(changed, x)
+    save_weights(model, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match="model: expected the weights that it was calibrated with, got others"):
+        predict(from_pretrained(tmp_path, nn.Linear(3, 4)), x)
+    again = calibrate(changed, [(x[:600], y[:600])], method="temperature").model
+    assert predict(again, x).probabilities.isfinite().all()
+
+
+def test_a_posterior_keeps_the_weights_that_it_was_calibrated_with(tmp_path):
+    """In its state dict, so that a model of transformers that writes itself has them, too."""
+    host = hosts.transformers_bert()
+    model, labels = convert(host.model), torch.arange(len(host.inputs["input_ids"])) % 2
+    batch = [{**host.inputs, "labels": labels}]
+    calibrate(model, batch, num_samples=2)
+    model.save_pretrained(tmp_path / "before")
+    expected = predict(model, host.inputs, 2, seed=0).mean
+    torch.testing.assert_close(predict(from_pretrained(tmp_path / "before"), host.inputs, 2, seed=0).mean, expected)
+    train(model)
+    model.save_pretrained(tmp_path / "after")
+    for stale in (model, from_pretrained(tmp_path / "after")):
+        with pytest.raises(ValueError, match="expected the weights that it was calibrated with"):
+            predict(stale, host.inputs, 2)
+        calibrate(stale, batch, num_samples=2)
+        predict(stale, host.inputs, 2)
+
+
+def test_advice_and_detectors_do_not_outlive_the_weights(tmp_path):
+    model, x, y = model_and_data(scale=30.0)
+    report = assess(model, [(x[:600], y[:600])], train=[(x[600:], y[600:])], ood={"far": x + 50})
+    applied = report.apply(model, detectors=["energy", "Mahalanobis"])
+    assert report.apply(copy.deepcopy(model)) is not None
+    save_pretrained(applied, tmp_path)
+    assert set(predict(from_pretrained(tmp_path, nn.Linear(3, 4)), x).ood) == {"energy", "Mahalanobis"}
+    attached = Detector("energy").fit(model, x).attach(model)
+    values = assess(nn.Linear(3, 1), [(x, x[:, :1] + 0.1 * torch.randn(900, 1))], task="regression")
+    train(model)
+    with pytest.raises(ValueError, match="model: expected the one that was assessed, got another Linear, or one whose"):
+        report.apply(model)
+    with pytest.raises(ValueError, match="model: expected the one that was assessed"):
+        values.apply(nn.Linear(3, 1))
+    with pytest.raises(ValueError, match="the weights that the detector 'energy' was fitted for"):
+        predict(attached, x)
+    with pytest.raises(ValueError, match="expected the weights that it was calibrated with"):
+        predict(applied, x)
