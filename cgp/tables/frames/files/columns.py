@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from .options import Options
 
 __all__ = ["Column", "Columns", "columns_of"]
 
+_UNIT = re.compile(r"[-+]?[\d.,]*\d\s?[%°€$£‰]|[-+]?[$€£]\s?[-+]?\d[\d.,]*|[-+]?\d[\d.,]*\s[^\W\d][\w/%°³²^-]*")
 _COUNTERS = ("index", "id", "row", "no", "nr", "record")
 _LIMITS = "<>≤≥"
 _MOST = 6  # words that are shown
@@ -80,6 +82,7 @@ def columns_of(cells: Any, options: Options, delimiter: str) -> Columns:
     left = {name: reason for name, each in texts.items() if (reason := _left(name, each, options))}
     chosen = {name: each for name, each in texts.items() if name not in left}
     _refuse_words({name: each.words for name, each in chosen.items() if each.words})
+    _refuse_units({name: texts[name].words for name in left if name not in options.leave})
     form = form_of_numbers(
         {n: each.numbers for n, each in chosen.items()}, options.decimal, options.thousands, delimiter
     )
@@ -166,6 +169,17 @@ def _refuse_words(words: dict[str, dict[str, int]]) -> None:
         f"words among numbers: {shown}{more}. Say {option('missing', codes)} if they stand for what is missing, or "
         f"{option('leave', [*words])} to leave the columns alone{below if limits else ''}"
     )
+
+
+def _refuse_units(words: dict[str, dict[str, int]]) -> None:
+    """Refuse columns whose words are numbers with a unit or a sign, such as 12 % or $1.50."""
+    found = {name: [*each] for name, each in words.items() if each and all(map(_UNIT.fullmatch, each))}
+    if found:
+        shown = ", ".join(f"{texts[0]!r} in {name!r}" for name, texts in found.items())
+        raise UnclearError(
+            f"numbers with units: {shown}. Take the units out of the file, or say {option('leave', [*found])} to leave "
+            "the columns alone"
+        )
 
 
 def _numeric_codes(codes: Sequence[str], form: NumberForm) -> list[float]:

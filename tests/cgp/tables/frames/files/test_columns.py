@@ -1,5 +1,7 @@
 """Columns: numbers to fill, what stands for nothing, and why others are left as they are."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -104,3 +106,19 @@ def test_columns_that_say_nothing_of_others_are_left():
     assert [*columns(b=["7", "7", ""], a=["1", "2", "3"]).numbers] == ["b", "a"]
     assert [*columns(b=["7", "7"], no=["1", "2"]).numbers] == ["b", "no"]
     assert [*columns(b=["7"], a=[""]).numbers] == ["b"]
+
+
+@pytest.mark.parametrize(
+    "texts", [["12%", "13 %"], ["$1.50", "-$2"], ["1.5 mm", "2 mm"], ["5 µg/m³", "6 µg/m³"], ["20°", "21°"]]
+)
+def test_numbers_with_units_are_refused(texts):
+    with pytest.raises(
+        UnclearError, match=f"numbers with units: '{re.escape(texts[0])}' in 'a'. Take the units out"
+    ) as refused:
+        columns(a=[*texts, "", "NA"], b=["1", "2", "3", ""])
+    assert "--leave a" in refused.value.flags
+    assert columns({"leave": ["a"]}, a=texts, b=["1", "2"]).left == {"a": "as asked"}
+
+
+def test_identifiers_are_no_numbers_with_units():
+    assert [*columns(a=["A12", "12a", "x"], b=["1", "2", ""]).left] == ["a"]
