@@ -29,6 +29,8 @@ class Assembled(NamedTuple):
         places: row of the file of each value, -1 for none, ``(n, P)``.
         fields: column of the file of each column of the frame.
         series: name of the series of each column of the frame, where the file is long.
+        series_field: column of the file with these names.
+        is_adding: whether values without a place get a row.
         notes: for the reader.
     """
 
@@ -37,6 +39,8 @@ class Assembled(NamedTuple):
     places: NDArray[np.int64]
     fields: list[str]
     series: list[str]
+    series_field: str
+    is_adding: bool
     notes: list[str]
 
 
@@ -67,7 +71,7 @@ def assembled(cells: Any, rows: Rows, columns: Columns, options: Options) -> Ass
         added = absent_times(_needed_times(rows, options), options.every)
         notes += [f"{len(added)} rows are added"]
         frame, places = _with_rows(frame, places, added)
-    return Assembled(frame, inputs, places, [*numbers], [], notes)
+    return Assembled(frame, inputs, places, [*numbers], [], "", options.every is not None, notes)
 
 
 def pivoted(cells: Any, rows: Rows, columns: Columns, options: Options) -> Assembled:
@@ -111,8 +115,7 @@ def pivoted(cells: Any, rows: Rows, columns: Columns, options: Options) -> Assem
             f"{absent} values have no row of their own: they are left out "
             f"({option('every', '1D')}, or what the distance is, adds rows)"
         )
-        frame.attrs["absent"] = absent
-    return Assembled(frame, [], places, [value] * len(order), order, notes)
+    return Assembled(frame, [], places, [value] * len(order), order, series, options.every is not None, notes)
 
 
 def _index(labels: Any, name: str) -> Any:

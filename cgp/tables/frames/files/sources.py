@@ -40,6 +40,10 @@ class Source(Protocol):
         """Its cells."""
 
     @property
+    def kind(self) -> str:
+        """As :func:`kind_of_file` has it."""
+
+    @property
     def said(self) -> str:
         """What kind of file it is, in words."""
 
@@ -52,6 +56,11 @@ class TextSource(NamedTuple):
 
     encoded: Encoded
     grid: Grid
+
+    @property
+    def kind(self) -> str:
+        """The kind of file."""
+        return "text"
 
     @property
     def said(self) -> str:

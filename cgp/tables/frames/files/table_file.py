@@ -65,7 +65,8 @@ class TableFile:
     @property
     def gaps(self) -> int:
         """How many values are missing that have a place in the file, or get one."""
-        return int((self._missing & self._has_place).sum())
+        parts = self.pieces.assembled
+        return int((self._missing & ((parts.places >= 0) | parts.is_adding)).sum())
 
     @property
     def delimiter(self) -> str:
@@ -104,7 +105,7 @@ class TableFile:
         Raises:
             ValueError: if the values do not fit, or nothing can be written there.
         """
-        self._write(self._values(filled), self._missing, Path(path), is_error=False)
+        self._write(self._values(filled, "filled"), self._missing, Path(path), is_error=False)
 
     def write_errors(self, std: Any, path: str | Path) -> None:
         """Write standard deviations in the places of the values, with their digits: 0 for what was observed.
@@ -116,31 +117,30 @@ class TableFile:
         Raises:
             ValueError: if they do not fit, or nothing can be written there.
         """
-        self._write(self._values(std), np.ones_like(self._missing), Path(path), is_error=True)
+        self._write(self._values(std, "std"), np.ones_like(self._missing), Path(path), is_error=True)
 
     @property
     def _missing(self) -> Any:
         return self.frame.drop(columns=self.inputs).isna().to_numpy()
 
-    @property
-    def _has_place(self) -> Any:
-        is_added = (self.pieces.assembled.places < 0).all(axis=1, keepdims=True) & (not self.pieces.assembled.series)
-        return (
-            (self.pieces.assembled.places >= 0)
-            | is_added
-            | bool(self.pieces.assembled.series and not self.frame.attrs.get("absent"))
-        )
-
-    def _values(self, values: Any) -> Any:
-        names = [name for name in self.frame if name not in self.inputs]
-        if [*getattr(values, "columns", [])] and len(values) == len(self.frame) and {*names} <= {*values.columns}:
-            return values[names].to_numpy(dtype=np.float64)
-        raise ValueError(f"filled: expected a frame of {len(self.frame)} rows with the columns {names}")
+    def _values(self, values: Any, name: str) -> Any:
+        """The values of a frame with the rows and columns of this one, none of which is missing."""
+        names = [each for each in self.frame if each not in self.inputs]
+        if not hasattr(values, "columns") or not {*names} <= {*values.columns} or len(values) != len(self.frame):
+            raise ValueError(f"{name}: expected a frame of {len(self.frame)} rows with the columns {names}")
+        if not values.index.equals(self.frame.index):
+            raise ValueError(f"{name}: expected the rows of the frame in their order, got another index")
+        numbers = values[names].to_numpy(dtype=np.float64)
+        if not np.isfinite(numbers).all():
+            raise ValueError(
+                f"{name}: expected a value in each place, got {int((~np.isfinite(numbers)).sum())} without"
+            )
+        return numbers
 
     def _write(self, values: Any, changed: Any, path: Path, *, is_error: bool) -> None:
         self.check_place(path)
         cells, added = self._changes(values, changed, is_error=is_error)
-        if type(self.pieces.source).__name__.lower().startswith(kind_of_file(path)):
+        if self.pieces.source.kind == kind_of_file(path):
             content = self.pieces.source.content(path, cells, added)
         else:
             content = self._converted(cells, added, path)
@@ -148,67 +148,58 @@ class TableFile:
 
     def _changes(self, values: Any, changed: Any, *, is_error: bool) -> tuple[dict[tuple[int, int], Cell], list[Added]]:
         """Cells of the file that change, and rows that are added to it."""
-        places, columns = self.pieces.assembled.places, {name: j for j, name in enumerate(self.pieces.layout.names)}
-        digits = [self._precision(p) for p in range(places.shape[1])]
+        parts, rows = self.pieces.assembled, self.pieces.layout.rows
+        digits = [self._precision(p) for p in range(parts.places.shape[1])]
+        fields = [self.pieces.layout.names.index(name) for name in parts.fields]
         cells: dict[tuple[int, int], Cell] = {}
-        new: dict[int, dict[int, Cell]] = {}
-        for i, p in zip(*np.nonzero(changed), strict=True):
-            value = float(values[i, p])
-            text = digits[p].write_error(value) if is_error else digits[p].write(value)
-            cell = Cell(text, self._form_number(text))
-            if places[i, p] >= 0:
-                cells[self.pieces.layout.rows[places[i, p]], columns[self.pieces.assembled.fields[p]]] = cell
-            elif not self.frame.attrs.get("absent"):
-                new.setdefault(int(i) * places.shape[1] + int(p) if self.pieces.assembled.series else int(i), {})[
-                    int(p)
-                ] = cell
-        return cells, self._added(new, columns) if new else []
-
-    def _form_number(self, text: str) -> float:
-        plain = self.pieces.form.plain(text)
-        assert plain is not None
-        return float(plain)
+        new: dict[tuple[int, str | None], dict[int, Cell]] = {}
+        for i, p in np.argwhere(changed).tolist():
+            text = digits[p].write_error(values[i, p]) if is_error else digits[p].write(values[i, p])
+            cell = Cell(text, float(self.pieces.form.numbers([text])[0]))
+            if parts.places[i, p] >= 0:
+                cells[rows[parts.places[i, p]], fields[p]] = cell
+            elif parts.is_adding:
+                new.setdefault((i, parts.series[p] if parts.series else None), {})[fields[p]] = cell
+        return cells, self._added(new) if new else []
 
     def _precision(self, column: int) -> Precision:
-        rows = self.pieces.assembled.places[:, column]
-        seen = ~self._missing[:, column] & (rows >= 0)
-        return Precision.of(
-            self.pieces.cells[self.pieces.assembled.fields[column]].to_numpy()[rows[seen]].tolist(), self.pieces.form
-        )
+        rows, name = self.pieces.assembled.places[:, column], self.pieces.assembled.fields[column]
+        seen = rows[~self._missing[:, column] & (rows >= 0)]
+        return Precision.of(self.pieces.cells[name].iloc[seen].tolist(), self.pieces.form)
 
-    def _added(self, new: dict[int, dict[int, Cell]], columns: dict[str, int]) -> list[Added]:
+    def _added(self, new: dict[tuple[int, str | None], dict[int, Cell]]) -> list[Added]:
         """Rows for times that the file does not have, each after the one before it."""
         assert self.pieces.rows.write is not None
-        width, is_long = self.pieces.assembled.places.shape[1], bool(self.pieces.assembled.series)
-        times = [self.frame.index[key // width if is_long else key] for key in new]
+        names, series = self.pieces.layout.names, self.pieces.assembled.series_field
+        times = self.frame.index[[row for row, _ in new]]
         labels = self.pieces.rows.write(times)
+        before = {name: self._records_before(times, name) for name in {name for _, name in new}}
         rows = []
-        for number, (key, cells) in enumerate(new.items()):
-            known = {columns[name]: Cell(texts[number], times[number]) for name, texts in labels.items()}
-            series = self.pieces.assembled.series[key % width] if is_long else None
-            if series is not None:
-                known[columns[self._names_of_series]] = Cell(series, series)
-            known |= {columns[self.pieces.assembled.fields[p]]: cell for p, cell in cells.items()}
-            rows.append((times[number], Added(self._record_before(times[number], series), known)))
+        for number, ((_, name), cells) in enumerate(new.items()):
+            known = {names.index(each): Cell(texts[number], times[number]) for each, texts in labels.items()}
+            if name is not None:
+                known[names.index(series)] = Cell(name, name)
+            rows.append((times[number], Added(before[name][number], known | cells)))
         return [row for _, row in sorted(rows, key=lambda each: each[0], reverse=self._is_reversed)]
 
     @property
-    def _names_of_series(self) -> str:
-        return next(name for name in self.pieces.cells if {*self.pieces.assembled.series} == {*self.pieces.cells[name]})
-
-    @property
     def _is_reversed(self) -> bool:
-        return bool(self.pieces.rows.times.is_monotonic_decreasing and len(self.pieces.rows.times) > 1)
-
-    def _record_before(self, time: Any, series: str | None) -> int:
-        """The record that a further row follows: the nearest time before it in the order of the file."""
         times = self.pieces.rows.times
-        own = times if series is None else times[self.pieces.cells[self._names_of_series] == series]
-        earlier = own[own > time] if self._is_reversed else own[own < time]
-        if earlier.empty:
-            return self.pieces.layout.rows[int(own.index[0])] - 1
-        nearest = earlier[earlier == (earlier.min() if self._is_reversed else earlier.max())]
-        return self.pieces.layout.rows[int(nearest.index[-1])]
+        return bool(len(times) > 1 and times.is_monotonic_decreasing and not times.is_monotonic_increasing)
+
+    def _records_before(self, further: Any, name: str | None) -> list[int]:
+        """The records that further rows follow: of the nearest time before them, in the order of the file."""
+        times, rows = self.pieces.rows.times, np.asarray(self.pieces.layout.rows)
+        if name is not None:
+            own = (self.pieces.cells[self.pieces.assembled.series_field] == name).to_numpy()
+            times, rows = times[own], rows[own]
+        order = np.argsort(times.to_numpy(), kind="stable")
+        ordered = times.iloc[order]
+        if self._is_reversed:
+            nearest = ordered.searchsorted(further, side="right")
+            return [int(rows[order[place]]) for place in nearest]
+        nearest = ordered.searchsorted(further, side="left") - 1
+        return [int(rows[order[place]]) if place >= 0 else int(rows[order[0]]) - 1 for place in nearest]
 
     def _converted(self, cells: dict[tuple[int, int], Cell], added: list[Added], path: Path) -> bytes:
         """The table as another kind of file: times as times, numbers as numbers, words as they are."""

@@ -24,6 +24,11 @@ class WorkbookSource(NamedTuple):
     grid: Grid
 
     @property
+    def kind(self) -> str:
+        """The kind of file."""
+        return "workbook"
+
+    @property
     def said(self) -> str:
         """The sheet."""
         return f"sheet {self.sheet!r}"
@@ -51,6 +56,11 @@ class ParquetSource(NamedTuple):
 
     frame: Any
     grid: Grid
+
+    @property
+    def kind(self) -> str:
+        """The kind of file."""
+        return "parquet"
 
     @property
     def said(self) -> str:

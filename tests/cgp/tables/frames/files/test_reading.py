@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from cgp.tables import TableFile, read_table
@@ -139,7 +138,7 @@ def test_places_are_inputs(read):
 
 def test_errors_stand_in_the_places_of_values(read):
     table = read(HOURLY)
-    table.write_errors(pd.DataFrame({"a": [0.0, 0.034, 0.0]}), table.path.with_name("std.csv"))
+    table.write_errors(table.frame.assign(a=[0.0, 0.034, 0.0]), table.path.with_name("std.csv"))
     assert table.path.with_name("std.csv").read_text() == HOURLY.replace("1,5", "0,0").replace(
         ":00;;", ":00;0,034;"
     ).replace("2,5", "0,0")
@@ -147,6 +146,10 @@ def test_errors_stand_in_the_places_of_values(read):
 
 def test_values_must_fit(read):
     table = read(HOURLY)
+    with pytest.raises(ValueError, match="filled: expected the rows of the frame in their order, got another index"):
+        table.write(table.frame.fillna(2.0)[::-1], table.path.with_name("out.csv"))
+    with pytest.raises(ValueError, match="filled: expected a value in each place, got 1 without"):
+        table.write(table.frame, table.path.with_name("out.csv"))
     for values in (table.frame[:2], table.frame.rename(columns={"a": "b"}), np.ones((3, 1))):
         with pytest.raises(ValueError, match=r"filled: expected a frame of 3 rows with the columns \['a'\]"):
             table.write(values, table.path.with_name("out.csv"))
@@ -156,7 +159,7 @@ def test_values_must_fit(read):
         ("out.csv.zip", "got '.zip'"),
     ):
         with pytest.raises(ValueError, match=message):
-            table.write(table.frame, table.path.with_name(name))
+            table.write(table.frame.fillna(2.0), table.path.with_name(name))
 
 
 def test_quotes_and_widths_are_those_of_the_column(read):
