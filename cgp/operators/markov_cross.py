@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 from linear_operator import LinearOperator
+from linear_operator.operators import DenseLinearOperator
+from linear_operator.utils.getitem import IndexType
 from torch import Tensor
 
 from .markov import MarkovLinearOperator
@@ -54,13 +56,15 @@ class MarkovCrossLinearOperator(LinearOperator):
                 return self.__class__(joint, self.rows, self.differentiable or other.differentiable)
         return super().__add__(other)
 
-    def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
+    def _getitem(self, row_index: IndexType, col_index: IndexType, *batch_indices: IndexType) -> LinearOperator:
+        if any(isinstance(index, Tensor) for index in batch_indices):  # which are paired with those of rows
+            return DenseLinearOperator(self.to_dense())._getitem(row_index, col_index, *batch_indices)
         joint = self.joint._getitem(slice(None), slice(None), *batch_indices) if batch_indices else self.joint
-        picked = self.__class__(joint, self.rows, self.differentiable)
-        if all(isinstance(index, slice) and index == slice(None) for index in (row_index, col_index)):
-            return picked
-        every = [slice(None)] * len(picked.batch_shape)
-        return super(MarkovCrossLinearOperator, picked)._getitem(row_index, col_index, *every)
+        rows, columns = torch.arange(self.rows)[row_index], torch.arange(self.rows, self.joint.shape[-1])[col_index]
+        return self.__class__(joint.select(torch.cat([rows, columns])), len(rows), self.differentiable)
+
+    def _get_indices(self, row_index: IndexType, col_index: IndexType, *batch_indices: IndexType) -> Tensor:
+        return self.to_dense()[(*batch_indices, row_index, col_index)]
 
 
 def _padded(columns: Tensor, before: int, after: int) -> Tensor:

@@ -13,6 +13,7 @@ from cgp.statespace.posterior import StateSpacePosterior
 from cgp.statespace.products import covariance_solve
 
 from ._exact import ExactLinearOperator
+from .dense_covariance import DenseCovarianceLinearOperator
 from .markov import MarkovLinearOperator
 
 __all__ = ["MarkovPosteriorLinearOperator"]
@@ -37,7 +38,7 @@ class MarkovPosteriorLinearOperator(ExactLinearOperator):
     ) -> None:
         super().__init__(joint, noise, variance, observed_noise, observed)
         self.joint, self._noise, self._variance = joint, noise, variance
-        self._observed_noise, self._observed = observed_noise, observed
+        self._observed_noise, self._observed = observed_noise, observed.bool()
 
     def _size(self) -> torch.Size:
         return torch.Size([*self._variance.shape, self._variance.shape[-1]])
@@ -73,6 +74,17 @@ class MarkovPosteriorLinearOperator(ExactLinearOperator):
             )
             parts.append(known.entries(solved))
         return torch.stack(parts).reshape(columns.shape).to(columns)
+
+    def solve(self, right_tensor: Tensor, left_tensor: Tensor | None = None) -> Tensor:
+        """Solution of linear systems with the dense matrix."""
+        return DenseCovarianceLinearOperator(self.to_dense()).solve(right_tensor, left_tensor)
+
+    def inv_quad_logdet(
+        self, inv_quad_rhs: Tensor | None = None, logdet: bool | None = False, reduce_inv_quad: bool | None = True
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Quadratic form of the inverse and log-determinant of the dense matrix."""
+        dense = DenseCovarianceLinearOperator(self.to_dense())
+        return dense.inv_quad_logdet(inv_quad_rhs, logdet, reduce_inv_quad)
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         """Joint draws, ``(S, *batch, m)``, in linear time and without gradients."""

@@ -3,9 +3,14 @@
 import unittest
 
 import torch
-from linear_operator.test.linear_operator_test_case import LinearOperatorTestCase
+from linear_operator.test.linear_operator_test_case import (
+    LinearOperatorTestCase,
+    RectangularLinearOperatorTestCase,
+)
 
 from cgp.operators import MarkovLinearOperator
+from cgp.operators.markov_cross import MarkovCrossLinearOperator
+from cgp.operators.markov_posterior import MarkovPosteriorLinearOperator
 from cgp.statespace.processes import matern_process
 
 STEPS = torch.tensor([0, 1, 2, 1, 2])
@@ -81,3 +86,45 @@ class TestMarkovBatch(_Cases, unittest.TestCase):
 class TestMarkovTwoBatches(_Cases, unittest.TestCase):
     def create_linear_op(self):
         return operator(2, 3)
+
+
+class TestMarkovPosterior(_Cases, unittest.TestCase):
+    """The covariance of two entries and a noise given the three others."""
+
+    batch = ()
+
+    def create_linear_op(self):
+        joint = operator(*self.batch).without_noise()
+        noise, known = torch.rand(*self.batch, 4) + 0.3, torch.rand(*self.batch, 3) + 0.3
+        joint = joint.select(torch.tensor([0, 1, 2, 3, 4, 0, 1]))  # four new ones, three observed
+        observed = torch.tensor([True, False, True]).expand(*self.batch, 3)
+        made = MarkovPosteriorLinearOperator(joint, noise, torch.zeros_like(noise), known, observed)
+        variance = made._matmul(torch.eye(4)).diagonal(dim1=-2, dim2=-1) - noise
+        return MarkovPosteriorLinearOperator(joint, noise, variance.detach(), known, observed)
+
+    def evaluate_linear_op(self, linear_op):
+        K = super().evaluate_linear_op(linear_op.joint.without_noise())
+        noise, _, known, observed = linear_op._args[1:]
+        precision = torch.where(observed, known, 1e12).reciprocal().sqrt()
+        white = precision[..., :, None] * K[..., 4:, 4:] * precision[..., None, :] + torch.eye(3)
+        cross = precision[..., :, None] * K[..., 4:, :4]
+        return K[..., :4, :4] - cross.mT @ torch.linalg.solve(white, cross) + torch.diag_embed(noise)
+
+
+class TestMarkovPosteriorBatch(TestMarkovPosterior):
+    batch = (3,)
+
+
+class TestMarkovCross(RectangularLinearOperatorTestCase, unittest.TestCase):
+    batch = ()
+
+    def create_linear_op(self):
+        joint = operator(*self.batch).without_noise().select(torch.tensor([0, 1, 2, 3, 4, 0, 1, 2]))
+        return MarkovCrossLinearOperator(joint, rows=4)
+
+    def evaluate_linear_op(self, linear_op):
+        return _Cases.evaluate_linear_op(self, linear_op.joint)[..., :4, 4:]
+
+
+class TestMarkovCrossBatch(TestMarkovCross):
+    batch = (3,)
