@@ -48,22 +48,22 @@ class Guarantees(ABC):
 
     def sets(
         self,
-        coverage: float = 0.9,
+        level: float = 0.9,
         *,
         method: str | SetScore = "aps",
         per_class: bool = False,
         held_out: Guarantees | None = None,
     ) -> Tensor:
-        r"""Sets of classes that contain the true one with at least the probability ``coverage``.
+        r"""Sets of classes that contain the true one with at least the probability ``level``.
 
-        .. math:: P(y \in \{c : s_c(x) \le q\}) \ge \text{coverage}
+        .. math:: P(y \in \{c : s_c(x) \le q\}) \ge \text{level}
 
         over the draw of the held-out labels and of the input, which are exchangeable: no order or shift between them,
         and the labels have chosen nothing of the model, its temperature included
         (:func:`cgp.networks.guarantees.conformal.conformal_sets`).
 
         Args:
-            coverage: the probability, in (0, 1).
+            level: the probability, in (0, 1).
             method: "aps" (adaptive), "raps" (adaptive, regularised: smaller sets of many classes), "lac" (one threshold
                 for the probability: the smallest on average), or an object, such as
                 :class:`cgp.networks.guarantees.conformal.Regularised` with options, or a score of your own.
@@ -77,15 +77,15 @@ class Guarantees(ABC):
         Raises:
             ValueError: if there are no held-out labels, or an argument is out of range.
         """
-        known, labels = self._known(held_out, coverage, "classification")
+        known, labels = self._known(held_out, level, "classification")
         assert self.probabilities is not None
         assert known.probabilities is not None
         score = SetScore.named(method)
         scores, of_known = (score(_numbers(p)) for p in (self.probabilities, known.probabilities))
-        sets = conformal_sets(scores, of_known, labels.cpu().numpy(), 1.0 - coverage, per_class=per_class)
+        sets = conformal_sets(scores, of_known, labels.cpu().numpy(), 1.0 - level, per_class=per_class)
         return torch.from_numpy(sets).to(self.mean.device)
 
-    def intervals(self, coverage: float = 0.9, *, held_out: Guarantees | None = None) -> Tensor:
+    def intervals(self, level: float = 0.9, *, held_out: Guarantees | None = None) -> Tensor:
         r"""Intervals of each output of a regression that contain the true value with at least that probability.
 
         .. math:: \mu(x) \pm q\,\sigma(x), \qquad q = \text{conformal quantile of } |y - \mu| / \sigma
@@ -94,7 +94,7 @@ class Guarantees(ABC):
         prediction's own standard deviation, or 1 everywhere if one of either prediction is missing, or 0.
 
         Args:
-            coverage: the probability, in (0, 1), for each output by itself.
+            level: the probability, in (0, 1), for each output by itself.
             held_out: a prediction, by the same model in the same way, of inputs with values ``(n, C)``; None takes
                 those that the model keeps (:func:`cgp.with_held_out`).
 
@@ -105,10 +105,10 @@ class Guarantees(ABC):
         Raises:
             ValueError: if there are no held-out values, or an argument is out of range.
         """
-        known, values = self._known(held_out, coverage, "regression")
+        known, values = self._known(held_out, level, "regression")
         deviations, of_known = _deviations(self, known)
         scores = np.abs(_numbers(values) - _numbers(known.mean)) / of_known
-        quantiles = np.array([conformal_quantile(column, 1.0 - coverage) for column in scores.T])
+        quantiles = np.array([conformal_quantile(column, 1.0 - level) for column in scores.T])
         half = torch.from_numpy(quantiles * deviations).to(self.mean)
         half = half.masked_fill(~(self.mean + half).isfinite(), torch.inf)
         mean = self.mean.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
@@ -130,13 +130,13 @@ class Guarantees(ABC):
         return self._task.sureness(self, tolerance, ranks=ranks)
 
     def thresholds(
-        self, risk: float | None, confidence: float, tolerance: float | None = None, held_out: Guarantees | None = None
+        self, risk: float | None, level: float, tolerance: float | None = None, held_out: Guarantees | None = None
     ) -> Tensor:
         """The confidence above which at most a share ``risk`` is wrong, as :meth:`cgp.Prediction.abstain` has it.
 
         Args:
             risk: error rate, in (0, 1).
-            confidence: probability with which it is kept to, in (0, 1).
+            level: probability with which it is kept to, in (0, 1).
             tolerance: of a regression, the largest error that is no mistake.
             held_out: as for :meth:`cgp.Prediction.abstain`.
 
@@ -146,26 +146,26 @@ class Guarantees(ABC):
         Raises:
             ValueError: if an argument is out of range, or there are too few held-out labels.
         """
-        if risk is None or not 0.0 < risk < 1.0 or not 0.0 < confidence < 1.0:
-            raise ValueError(f"risk, confidence: expected both in (0, 1), got {risk!r} and {confidence!r}")
+        if risk is None or not 0.0 < risk < 1.0 or not 0.0 < level < 1.0:
+            raise ValueError(f"risk, level: expected both in (0, 1), got {risk!r} and {level!r}")
         kind = "classification" if self._task.has_classes else self.task
-        known, labels = self._known(held_out, confidence, kind)
-        if len(labels) < (needed := labels_needed(risk, confidence)):
+        known, labels = self._known(held_out, level, kind)
+        if len(labels) < (needed := labels_needed(risk, level)):
             raise ValueError(
                 f"held_out: expected at least {needed} labels to keep to a risk of {risk:g} with a confidence of "
-                f"{confidence:g}, got {len(labels)}"
+                f"{level:g}, got {len(labels)}"
             )
         sureness = _numbers(known.sureness(tolerance))
         right = self._task.right(known, labels, tolerance).cpu().numpy()
         if right.ndim == 1:
-            return torch.tensor(_threshold(sureness, right, risk, confidence), dtype=torch.float64)
-        found = [_threshold(*column, risk, confidence) for column in zip(sureness.T, right.T, strict=True)]
+            return torch.tensor(_threshold(sureness, right, risk, level), dtype=torch.float64)
+        found = [_threshold(*column, risk, level) for column in zip(sureness.T, right.T, strict=True)]
         return torch.tensor(found, dtype=torch.float64)
 
-    def _known(self, held_out: Guarantees | None, share: float, task: str | None) -> tuple[Guarantees, Tensor]:
+    def _known(self, held_out: Guarantees | None, level: float, task: str | None) -> tuple[Guarantees, Tensor]:
         """The held-out prediction and its labels, none of them missing."""
-        if not 0.0 < share < 1.0:
-            raise ValueError(f"coverage: expected a probability in (0, 1), got {share!r}")
+        if not 0.0 < level < 1.0:
+            raise ValueError(f"level: expected a probability in (0, 1), got {level!r}")
         known = self.held_out if held_out is None else held_out
         if known is None or known.labels is None:
             raise ValueError(
@@ -189,13 +189,13 @@ class Guarantees(ABC):
         return known, self._task.truth(known, known.labels, "held_out")
 
 
-def _threshold(sureness: Array, right: Array, risk: float, confidence: float) -> float:
+def _threshold(sureness: Array, right: Array, risk: float, level: float) -> float:
     """The threshold by held-out answers; infinite, with a warning, where all have to be withheld."""
-    threshold = risk_threshold(sureness, right, risk, confidence)
+    threshold = risk_threshold(sureness, right, risk, level)
     if threshold is None:
         warnings.warn(
             f"abstain: every answer is withheld: of {len(right)} held-out answers {1.0 - right.mean():.1%} are wrong, "
-            f"and no share of the surest keeps to a risk of {risk:g} with a confidence of {confidence:g}",
+            f"and no share of the surest keeps to a risk of {risk:g} with a confidence of {level:g}",
             stacklevel=_CALLER,
         )
     return math.inf if threshold is None else threshold

@@ -18,7 +18,7 @@ def with_held_out(model: nn.Module, data: Any, num_samples: int = 16, **options:
     """A copy of a model that shares its tensors and keeps its prediction of labelled data.
 
     Its predictions then offer :meth:`cgp.Prediction.sets`, :meth:`cgp.Prediction.intervals` and
-    ``abstain(risk=, confidence=)`` without further data, also after :func:`cgp.save_pretrained`. Predict as here: by as
+    ``abstain(risk=, level=)`` without further data, also after :func:`cgp.save_pretrained`. Predict as here: by as
     many draws, of the same kind.
 
     Args:

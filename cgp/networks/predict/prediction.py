@@ -123,7 +123,7 @@ class Prediction(Guarantees):
         *,
         risk: float | None = None,
         coverage: float | None = None,
-        confidence: float | None = None,
+        level: float | None = None,
         tolerance: float | None = None,
         held_out: Prediction | None = None,
     ) -> Tensor:
@@ -133,7 +133,7 @@ class Prediction(Guarantees):
         wrong at that rate: the largest set whose average of :math:`1 - \max_c p_c` is at most the risk. That holds as
         far as the model is calibrated (:func:`cgp.calibrate`).
 
-        By ``risk`` and ``confidence``, a threshold is tested on held-out labels: of the answers that are kept, now and
+        By ``risk`` and ``level``, a threshold is tested on held-out labels: of the answers that are kept, now and
         later, at most that share is wrong, with at least that probability over the draw of those labels
         (:func:`cgp.networks.guarantees.selective.risk_threshold`). It holds for inputs that are independent draws from
         where the held-out ones came from, and for labels that have chosen nothing of the model, its temperature
@@ -148,7 +148,7 @@ class Prediction(Guarantees):
         Args:
             risk: error rate to keep to, in [0, 1].
             coverage: share of the answers to keep, in [0, 1].
-            confidence: probability with which the risk is kept to, in (0, 1).
+            level: probability with which the risk is kept to, in (0, 1).
             tolerance: of a regression, the largest error that is no mistake, in units of the values.
             held_out: a prediction, by the same model in the same way, of inputs with labels ``(n,)`` or values
                 ``(n, C)``; None takes those that the model keeps (:func:`cgp.with_held_out`).
@@ -159,7 +159,7 @@ class Prediction(Guarantees):
         Raises:
             ValueError: unless exactly one of risk and coverage is given, in [0, 1]; for a regression with ``risk``,
                 unless there is a tolerance, or if it has no variance, or by ``coverage`` the same one everywhere; with
-                ``confidence``, if there are no held-out labels, or too few for any answer: the message says how many
+                ``level``, if there are no held-out labels, or too few for any answer: the message says how many
                 are needed.
 
         Warns:
@@ -170,8 +170,8 @@ class Prediction(Guarantees):
             raise ValueError(f"risk, coverage: expected one of them in [0, 1], got {risk!r} and {coverage!r}")
         sureness = self.sureness(tolerance, ranks=coverage is not None)
         by_output = not self._task.has_classes
-        if confidence is not None:
-            return ~(sureness > self.thresholds(risk, confidence, tolerance, held_out).to(sureness.device))
+        if level is not None:
+            return ~(sureness > self.thresholds(risk, level, tolerance, held_out).to(sureness.device))
         columns = sureness.T if by_output else sureness.flatten()[None]
         withheld = torch.stack([withheld_answers(column, risk, coverage) for column in columns])
         return withheld.T if by_output else withheld.view(sureness.shape)

@@ -61,7 +61,7 @@ def test_representation_and_strangers_are_scored(saved, tmp_path, capsys):
 
 @pytest.mark.parametrize("risk", [0.3, 0.001])
 def test_withheld_answers_keep_to_the_risk(risk, saved, capsys):
-    """As `abstain(risk=, confidence=)` on the same held-out labels, which is the oracle."""
+    """As `abstain(risk=, level=)` on the same held-out labels, which is the oracle."""
     path = saved("held_out.npz", 2000)
     assert commands.main(["assess", str(path), "--risk", str(risk)]) == 0
     last = capsys.readouterr().out.split("\n\n")[-1]

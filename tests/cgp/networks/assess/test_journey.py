@@ -51,7 +51,7 @@ def test_every_network_goes_all_the_way(name, tmp_path):
         withheld = prediction.abstain(coverage=0.8)  # tokens of a sentence are not exchangeable: no guarantee
     else:
         options = {"tolerance": 0.7} if name == "regression" else {}
-        withheld = prediction.abstain(risk=0.5, confidence=0.9, **options)
+        withheld = prediction.abstain(risk=0.5, level=0.9, **options)
     cgp.save_pretrained(model, tmp_path)
 
     assert report.method in report.recipe.choices

@@ -122,14 +122,14 @@ def test_a_model_keeps_its_held_out_labels(tmp_path):
     again = predict(from_pretrained(tmp_path, nn.Linear(3, 4)), x[600:])
     for options in ({}, {"method": "raps"}, {"per_class": True}):
         assert torch.equal(again.sets(0.8, **options), prediction.sets(0.8, **options))
-    assert torch.equal(again.abstain(risk=0.2, confidence=0.9), prediction.abstain(risk=0.2, confidence=0.9))
+    assert torch.equal(again.abstain(risk=0.2, level=0.9), prediction.abstain(risk=0.2, level=0.9))
     assert predict(calibrate(kept, [(x[:200], y[:200])], method="temperature").model, x[:2]).held_out is None
 
 
 def test_abstaining_is_the_tested_threshold():
     model, x, y = model_and_data(scale=30.0)
     known = predict(model, [(x[:600], y[:600])])
-    withheld = predict(model, x[600:]).abstain(risk=0.1, confidence=0.95, held_out=known)
+    withheld = predict(model, x[600:]).abstain(risk=0.1, level=0.95, held_out=known)
     confidence, right = known.confidence.double().numpy(), (known.classes == y[:600]).numpy()
     threshold = risk_threshold(confidence, right, 0.1, 0.95)
     assert torch.equal(withheld, predict(model, x[600:]).confidence <= threshold)
@@ -142,13 +142,13 @@ def test_too_few_labels_are_counted_and_an_empty_answer_is_said():
     model, x, y = model_and_data()
     prediction, known = predict(model, x[600:]), predict(model, [(x[:200], y[:200])])
     with pytest.raises(ValueError, match=r"expected at least 297 labels to keep to a risk of 0\.02 .* got 200"):
-        prediction.abstain(risk=0.02, confidence=0.95, held_out=known)
+        prediction.abstain(risk=0.02, level=0.95, held_out=known)
     assert risk_threshold(np.ones(297), np.ones(297, bool), 0.02, 0.95) == -np.inf
     assert risk_threshold(np.ones(296), np.ones(296, bool), 0.02, 0.95) is None
     assert labels_needed(0.02, 0.95) == 297
     wrong = predict(model, [(x[:600], (y[:600] + 1) % 4)])
     with pytest.warns(UserWarning, match="abstain: every answer is withheld: of 600 held-out answers"):
-        assert prediction.abstain(risk=0.05, confidence=0.95, held_out=wrong).all()
+        assert prediction.abstain(risk=0.05, level=0.95, held_out=wrong).all()
 
 
 def test_intervals_are_normalised_residuals():
@@ -173,15 +173,15 @@ def test_what_guarantees_nothing_is_refused():
     with pytest.raises(ValueError, match="held_out: expected a prediction of inputs with labels"):
         plain.sets()
     with pytest.raises(ValueError, match="held_out: expected a prediction of inputs with labels"):
-        plain.abstain(risk=0.1, confidence=0.9)
+        plain.abstain(risk=0.1, level=0.9)
     with pytest.raises(ValueError, match="held_out: expected task 'classification' as of the prediction"):
         plain.sets(held_out=predict(model, [(x, y)], task="regression"))
-    with pytest.raises(ValueError, match="coverage: expected a probability"):
+    with pytest.raises(ValueError, match="level: expected a probability"):
         plain.sets(1.0, held_out=known)
     with pytest.raises(ValueError, match="method: expected one of"):
         plain.sets(method="naive", held_out=known)
-    with pytest.raises(ValueError, match="risk, confidence: expected both in"):
-        plain.abstain(coverage=0.1, confidence=0.9, held_out=known)
+    with pytest.raises(ValueError, match="risk, level: expected both in"):
+        plain.abstain(coverage=0.1, level=0.9, held_out=known)
     with pytest.raises(ValueError, match="expected a label for every input, got -100"):
         plain.sets(held_out=predict(model, [(x, torch.where(y == 0, -100, y))]))
     tokens = torch.randn(4, 5, 3)
@@ -236,7 +236,7 @@ def test_a_regression_withholds_what_its_variance_says():
 
 def test_the_risk_of_a_regression_is_kept_to():
     rng = np.random.default_rng(0)
-    tolerance, risk, confidence = 2.0, 0.1, 0.9
+    tolerance, risk, level = 2.0, 0.1, 0.9
 
     def drawn(count):
         deviation = torch.from_numpy(np.exp(rng.standard_normal((count, 1))))
@@ -248,10 +248,10 @@ def test_the_risk_of_a_regression_is_kept_to():
     broken = kept = 0
     for _ in range(200):
         known = gaussian(*drawn(300))
-        withheld = gaussian(mean, deviation, None, known).abstain(risk=risk, confidence=confidence, tolerance=tolerance)
+        withheld = gaussian(mean, deviation, None, known).abstain(risk=risk, level=level, tolerance=tolerance)
         kept += int((~withheld).sum()) / len(mean)
         broken += bool((~right[~withheld]).double().mean() > risk)
-    assert broken / 200 <= 1 - confidence + 3 * (0.1 * 0.9 / 200) ** 0.5
+    assert broken / 200 <= 1 - level + 3 * (0.1 * 0.9 / 200) ** 0.5
     assert 0.2 < kept / 200 < 0.7
 
 
@@ -261,7 +261,7 @@ def test_what_is_not_a_number_is_withheld_and_its_set_has_every_class():
     broken = x[600:].clone()
     broken[3] = torch.nan
     known, prediction = predict(model, [(x[:600], model(x[:600]).argmax(-1))]), predict(model, broken)
-    for options in ({"risk": 0.1, "confidence": 0.95, "held_out": known}, {"coverage": 1.0}, {"risk": 0.9}):
+    for options in ({"risk": 0.1, "level": 0.95, "held_out": known}, {"coverage": 1.0}, {"risk": 0.9}):
         assert prediction.abstain(**options).nonzero().flatten().tolist() == [3], options
     for method in ("aps", "raps", "lac"):
         for per_class in (False, True):
@@ -286,7 +286,7 @@ def test_intervals_and_answers_of_a_regression_that_are_not_numbers():
     assert (ends[..., 0] < ends[..., 1]).all()
     assert torch.equal(new.abstain(coverage=1.0), absent)
     assert torch.equal(new.abstain(risk=0.99, tolerance=1.0), absent)
-    assert torch.equal(new.abstain(risk=0.9, confidence=0.9, tolerance=5.0), absent)
+    assert torch.equal(new.abstain(risk=0.9, level=0.9, tolerance=5.0), absent)
 
 
 def train(model):
@@ -308,7 +308,7 @@ def test_guarantees_do_not_outlive_the_weights(tmp_path):
         assert predict(same, x[600:]).sets(0.9).any()
     train(model)  # whose tensors the copy shares
     for prediction in (predict(kept, x[600:]), replace(predict(model, x[600:]), held_out=before)):
-        for call in (Prediction.sets, lambda p: p.abstain(risk=0.4, confidence=0.95)):
+        for call in (Prediction.sets, lambda p: p.abstain(risk=0.4, level=0.95)):
             with pytest.raises(ValueError, match=CHANGED):
                 call(prediction)
     assert predict(with_held_out(kept, [(x[:600], y[:600])]), x[600:]).sets(0.9).any()
