@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal
 
-from cgp.regression.solvers.row_compression import CompressedPosterior, compress_rows, compressed_log_evidence
+from cgp.regression.solvers.compressed import CompressedPosterior, compress_rows, compressed_log_evidence
 
 ROWS, OUTPUTS, RANK, ASKED = 5, 6, 2, 3
 GAPS = {"none": [], "some": [0, 1, 2, 3, 4, 7, 9, 23], "a row of its own": [*range(6, 12), 13, 14]}
