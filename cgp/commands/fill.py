@@ -51,7 +51,7 @@ def add_to(commands: Any) -> None:
 
 
 def _add_rows(group: Any) -> None:
-    """Options of what rows are known by."""
+    """ReadOptions of what rows are known by."""
     where = group.add_mutually_exclusive_group()
     where.add_argument(
         "--index", nargs="+", metavar="COLUMN", help="times or numbers of the rows, or dates and times of day"
@@ -71,7 +71,7 @@ def _add_rows(group: Any) -> None:
 
 
 def _add_file(group: Any) -> None:
-    """Options of how a file is written."""
+    """ReadOptions of how a file is written."""
     group.add_argument(
         "--missing",
         nargs="+",
@@ -127,10 +127,10 @@ def _read(parsed: argparse.Namespace) -> Any:
     from dataclasses import fields
 
     from cgp.tables.frames.files.hints import as_flags
-    from cgp.tables.frames.files.options import Options
+    from cgp.tables.frames.files.options import ReadOptions
     from cgp.tables.frames.files.reading import read_table
 
-    given = {each.name: value for each in fields(Options) if (value := getattr(parsed, each.name)) is not None}
+    given = {each.name: value for each in fields(ReadOptions) if (value := getattr(parsed, each.name)) is not None}
     table = read_table(parsed.table, **given)
     say(f"{parsed.table.name}\n{as_flags(table.understood.text)}")
     for path in filter(None, (parsed.out, parsed.std)):

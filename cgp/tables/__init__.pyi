@@ -1,5 +1,6 @@
 from .answers import Forecast
 from .filled import Interval
+from .frames.files.options import ReadOptions
 from .frames.files.reading import read_table
 from .frames.files.table_file import TableFile
 from .imputer import CorrelatedGPImputer
@@ -12,6 +13,7 @@ __all__ = [
     "Forecast",
     "GapReport",
     "Interval",
+    "ReadOptions",
     "TableFile",
     "Totals",
     "assess_gaps",

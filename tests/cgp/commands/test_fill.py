@@ -259,11 +259,11 @@ def test_help_and_version_need_nothing_heavy():
 
 def test_every_option_of_the_reader_has_a_flag():
     """And help names them all."""
-    from cgp.tables.frames.files.options import Options
+    from cgp.tables.frames.files.options import ReadOptions
 
     command = [sys.executable, "-m", "cgp", "fill", "--help"]
     text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for name in Options.__dataclass_fields__:
+    for name in ReadOptions.__dataclass_fields__:
         assert f"--{name.replace('_', '-')}" in text
 
 

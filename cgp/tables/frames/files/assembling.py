@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from .clocks import Rows
 from .columns import Columns
 from .hints import UnclearError, option
-from .options import Options
+from .options import ReadOptions
 from .spacing import absent_times
 
 __all__ = ["Assembled", "absent_rows", "assembled", "pivoted"]
@@ -44,7 +44,7 @@ class Assembled(NamedTuple):
     notes: list[str]
 
 
-def assembled(cells: Any, rows: Rows, columns: Columns, options: Options) -> Assembled:
+def assembled(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> Assembled:
     """The frame of a file with one row for each time.
 
     Args:
@@ -74,7 +74,7 @@ def assembled(cells: Any, rows: Rows, columns: Columns, options: Options) -> Ass
     return Assembled(frame, inputs, places, [*numbers], [], "", options.every is not None, notes)
 
 
-def pivoted(cells: Any, rows: Rows, columns: Columns, options: Options) -> Assembled:
+def pivoted(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> Assembled:
     """The frame of a file with one value in each row: a column for each series.
 
     Args:
@@ -124,7 +124,7 @@ def _index(labels: Any, name: str) -> Any:
     return pd.Index(labels, name=name)
 
 
-def _needed_times(rows: Rows, options: Options) -> Any:
+def _needed_times(rows: Rows, options: ReadOptions) -> Any:
     if rows.times is None:
         known = ", ".join(map(repr, rows.labels)) or "their order"
         raise UnclearError(f"{option('every', str(options.every))}: expected rows that are known by times, got {known}")
@@ -142,7 +142,7 @@ def _with_rows(frame: Any, places: NDArray[np.int64], added: Any) -> tuple[Any, 
     return whole.iloc[order], every[order]
 
 
-def _repeats(cells: Any, rows: Rows, columns: Columns, options: Options) -> list[str]:
+def _repeats(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> list[str]:
     """Refuse times that repeat because rows are of several series; few others are said."""
     labels = [*rows.labels.values()]
     if len(labels) != 1:

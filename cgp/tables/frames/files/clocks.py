@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .options import Options
+from .options import ReadOptions
 from .times import TimeForm, Times, read_compact, read_times, time_of_day
 
 __all__ = ["Rows", "as_times", "calendar_rows", "dated_rows", "plain_name"]
@@ -40,7 +40,7 @@ class Rows(NamedTuple):
         return labels[0] if len(labels) == 1 and labels[0].dtype.kind == "M" else None
 
 
-def as_times(column: Any, options: Options, *, is_asked: bool = False) -> Times | None:
+def as_times(column: Any, options: ReadOptions, *, is_asked: bool = False) -> Times | None:
     """A column as times, or None; whole numbers are dates where they are named so or asked for."""
     if column.str.fullmatch(r"\d+").all() and options.time_format is None:
         is_dated = is_asked or plain_name(column.name) in _DATED or _is_first_and_grows(column)
@@ -52,7 +52,7 @@ def _is_first_and_grows(column: Any) -> bool:
     return bool(column.str.len().isin([8, 10, 12, 14]).all() and column.is_monotonic_increasing and column.is_unique)
 
 
-def dated_rows(cells: Any, date: str, clock: str, options: Options, *, is_asked: bool = False) -> Rows | None:
+def dated_rows(cells: Any, date: str, clock: str, options: ReadOptions, *, is_asked: bool = False) -> Rows | None:
     """Dates in one column and times of day in another, together; whole hours where they are named so, or asked for."""
     days, hours = cells[date], cells[clock]
     if (days == "").any() or (hours == "").any():

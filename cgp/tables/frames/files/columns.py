@@ -12,7 +12,7 @@ import numpy as np
 from .cells import ABSENT, looks_like_number
 from .hints import UnclearError, option
 from .notation import NumberForm, form_of_numbers, is_beyond, is_label
-from .options import Options
+from .options import ReadOptions
 
 __all__ = ["Column", "Columns", "columns_of"]
 
@@ -64,7 +64,7 @@ class _Texts(NamedTuple):
     words: dict[str, int]
 
 
-def columns_of(cells: Any, options: Options, delimiter: str) -> Columns:
+def columns_of(cells: Any, options: ReadOptions, delimiter: str) -> Columns:
     """The columns of a frame of text.
 
     Args:
@@ -118,7 +118,7 @@ def _is_missing(text: str, codes: Sequence[str]) -> bool:
     return named or text in ABSENT or not any(map(str.isalnum, text))
 
 
-def _left(name: str, texts: _Texts, options: Options) -> str:
+def _left(name: str, texts: _Texts, options: ReadOptions) -> str:
     """Why a column is left as it is, or nothing."""
     if name in options.leave:
         return "as asked"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from .cells import ABSENT, kind_of, main_kind
 from .grid import Grid, unquoted
 from .hints import UnclearError, option
-from .options import Options
+from .options import ReadOptions
 
 __all__ = ["header_of", "names_of", "units_of"]
 
@@ -19,7 +19,7 @@ _NAMES_OF_ROWS = frozenset(
 
 
 def header_of(
-    grid: Grid, body: list[int], remarks: set[int], width: int, options: Options
+    grid: Grid, body: list[int], remarks: set[int], width: int, options: ReadOptions
 ) -> tuple[int | None, list[int]]:
     """The record of the names, and the records below it."""
     if options.header is False:
@@ -42,7 +42,7 @@ def header_of(
     return (first, rows) if says else (None, body[skipped:])
 
 
-def _preamble(grid: Grid, body: list[int], width: int, options: Options) -> int:
+def _preamble(grid: Grid, body: list[int], width: int, options: ReadOptions) -> int:
     """How many records are before the header: those of other widths, but for one that lacks a name or has one more."""
     widths = [grid.width(n) for n in body]
     first = next(n for n, each in enumerate(widths) if each == width and sum(map(bool, grid.fields(body[n]))) > 1)
@@ -108,7 +108,7 @@ def names_of(grid: Grid, header: int | None, rows: list[int], width: int) -> tup
     return names, width
 
 
-def units_of(grid: Grid, header: int | None, rows: list[int], options: Options) -> tuple[list[int], list[int]]:
+def units_of(grid: Grid, header: int | None, rows: list[int], options: ReadOptions) -> tuple[list[int], list[int]]:
     """Records of words below the header, where the rows hold numbers and times."""
     if header is None or options.units_row is False:
         return [], rows

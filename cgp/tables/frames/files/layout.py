@@ -14,7 +14,7 @@ from .cells import kind_of
 from .grid import BLANK, ONE_COLUMN, Grid, split, unquoted
 from .header import header_of, names_of, units_of
 from .hints import UnclearError, option
-from .options import Options
+from .options import ReadOptions
 
 __all__ = ["Layout", "cells_of", "delimited", "layout_of"]
 
@@ -44,7 +44,7 @@ class Layout(NamedTuple):
     repeated: list[str]
 
 
-def delimited(text: str, options: Options) -> Grid:
+def delimited(text: str, options: ReadOptions) -> Grid:
     """A text in fields, by the delimiter that makes a table of it.
 
     Args:
@@ -76,7 +76,7 @@ def delimited(text: str, options: Options) -> Grid:
     return blanks if _score(blanks, options) > 0.9 else split(text, ONE_COLUMN)
 
 
-def layout_of(grid: Grid, options: Options) -> Layout:
+def layout_of(grid: Grid, options: ReadOptions) -> Layout:
     """What the records of a grid are.
 
     Args:
@@ -142,7 +142,7 @@ def cells_of(grid: Grid, layout: Layout) -> Any:
     return ours
 
 
-def _remarks(grid: Grid, options: Options) -> set[int]:
+def _remarks(grid: Grid, options: ReadOptions) -> set[int]:
     """Records that begin with the mark of a remark; a mark of most lines is none."""
     mark = "#" if options.comment is None else options.comment
     found = {n for n, fields in enumerate(grid.records) if mark and fields[0].lstrip(' "').startswith(mark)}
@@ -153,7 +153,7 @@ def _blanks(grid: Grid) -> set[int]:
     return {n for n, fields in enumerate(grid.records) if len(fields) == 1 and not fields[0].strip()}
 
 
-def _without_blank_ends(body: list[int], blanks: set[int], options: Options) -> list[int]:
+def _without_blank_ends(body: list[int], blanks: set[int], options: ReadOptions) -> list[int]:
     """Of one column blank lines are gaps; at its end they may be nothing."""
     while body and body[0] in blanks:
         body = body[1:]
@@ -166,7 +166,7 @@ def _without_blank_ends(body: list[int], blanks: set[int], options: Options) -> 
     return body
 
 
-def _width(grid: Grid, options: Options) -> tuple[int, float]:
+def _width(grid: Grid, options: ReadOptions) -> tuple[int, float]:
     """The number of fields that most records have, and their share."""
     skip = options.skip_rows or 0
     remarks, blanks = _remarks(grid, options), _blanks(grid)
@@ -177,7 +177,7 @@ def _width(grid: Grid, options: Options) -> tuple[int, float]:
     return width, count / counts.total()
 
 
-def _score(grid: Grid, options: Options) -> float:
+def _score(grid: Grid, options: ReadOptions) -> float:
     """How far a delimiter makes a table of a text: the share of its cells that are something by themselves."""
     part = Grid(grid.records[:_SEEN], grid.ends[:_SEEN], grid.delimiter)
     width, share = _width(part, options)
@@ -190,7 +190,7 @@ def _score(grid: Grid, options: Options) -> float:
     return share * sum(words) / len(words)
 
 
-def _without_footer(grid: Grid, body: list[int], width: int, options: Options) -> tuple[list[int], list[int]]:
+def _without_footer(grid: Grid, body: list[int], width: int, options: ReadOptions) -> tuple[list[int], list[int]]:
     """The records before a footer, and the footer; one that is not named is refused."""
     if options.skip_footer is not None:
         end = len(body) - options.skip_footer

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Options"]
+__all__ = ["ReadOptions"]
 
 _WORDS = {"tab": "\t", "space": " ", "comma": ",", "semicolon": ";", "point": ".", "\\t": "\t"}
 _SIGNS = {"delimiter": ";,\t| :", "decimal": ".,", "thousands": ".,' \u2019\u00a0\u202f\u2009_"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of :func:`.read_table`; what is None is looked for in the file.
+class ReadOptions:
+    """ReadOptions of :func:`.read_table`; what is None is looked for in the file.
 
     Args:
         delimiter: between fields: ``","``, ``";"``, "tab", ``"|"`` or "space" for any number of blanks.

@@ -13,7 +13,7 @@ from .clocks import Rows
 from .columns import Columns, columns_of
 from .hints import UnclearError, option
 from .layout import Layout, cells_of, layout_of
-from .options import Options
+from .options import ReadOptions
 from .rows import rows_of
 from .sources import Source, TextSource, open_source
 from .spacing import median_step, said_step
@@ -31,7 +31,7 @@ def read_table(path: str | Path, **options: Any) -> TableFile:
 
     Args:
         path: .csv, .txt, .tsv, .dat (compressed by .gz, .bz2, .xz), .xlsx or .parquet.
-        **options: of :class:`.Options`: what is known of the file.
+        **options: of :class:`.ReadOptions`: what is known of the file.
 
     Returns:
         The table: ``frame`` is for :class:`.CorrelatedGPImputer`, ``write`` puts what it fills into the same file.
@@ -55,14 +55,14 @@ def read_table(path: str | Path, **options: Any) -> TableFile:
     with needs_extra("frames", "read_table"):
         import pandas as pd  # noqa: F401
     path = Path(path)
-    known = Options(**options)
+    known = ReadOptions(**options)
     try:
         return _read(path, known)
     except UnclearError as error:
         raise UnclearError(error.text if error.text.startswith(str(path)) else f"{path.name}: {error.text}") from error
 
 
-def _read(path: Path, options: Options) -> TableFile:
+def _read(path: Path, options: ReadOptions) -> TableFile:
     source = open_source(path, options)
     layout = _layout(source, options)
     layout, cells = _filled_rows(layout, cells_of(source.grid, layout), options)
@@ -77,13 +77,13 @@ def _read(path: Path, options: Options) -> TableFile:
     return TableFile(path, parts.frame, parts.inputs, understood, pieces)
 
 
-def _layout(source: Source, options: Options) -> Layout:
+def _layout(source: Source, options: ReadOptions) -> Layout:
     if isinstance(source, ParquetSource):
-        options = Options(header=True, comment="", units_row=False, skip_footer=0)
+        options = ReadOptions(header=True, comment="", units_row=False, skip_footer=0)
     return layout_of(source.grid, options)
 
 
-def _filled_rows(layout: Layout, cells: Any, options: Options) -> tuple[Layout, Any]:
+def _filled_rows(layout: Layout, cells: Any, options: ReadOptions) -> tuple[Layout, Any]:
     """Rows without any cell are left as they are, unless they may be gaps, of rows that are taken in their order."""
     import pandas as pd
 
@@ -105,19 +105,21 @@ def _filled_rows(layout: Layout, cells: Any, options: Options) -> tuple[Layout, 
     return layout._replace(rows=rows, left=[*layout.left, f"{int(empty.sum())} rows without a value"]), kept
 
 
-def _rows(cells: Any, options: Options) -> Rows:
+def _rows(cells: Any, options: ReadOptions) -> Rows:
     if not options.long:
         return rows_of(cells, options)
-    return rows_of(cells, Options(index=[options.long[1]], dayfirst=options.dayfirst, time_format=options.time_format))
+    return rows_of(
+        cells, ReadOptions(index=[options.long[1]], dayfirst=options.dayfirst, time_format=options.time_format)
+    )
 
 
-def _check_names(cells: Any, options: Options) -> None:
+def _check_names(cells: Any, options: ReadOptions) -> None:
     absent = [name for name in (*options.long, *options.leave) if name not in cells]
     if absent:
         raise ValueError(f"expected columns of the table, {[*cells]}, got {absent}")
 
 
-def _known_by(rows: Rows, options: Options) -> list[str]:
+def _known_by(rows: Rows, options: ReadOptions) -> list[str]:
     return [*dict.fromkeys([*rows.columns, *options.long[:1]])]
 
 

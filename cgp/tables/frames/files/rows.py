@@ -8,7 +8,7 @@ from .cells import kind_of, looks_like_number, main_kind
 from .clocks import Rows, as_times, calendar_rows, dated_rows, plain_name
 from .hints import UnclearError, option
 from .notation import form_of_numbers
-from .options import Options
+from .options import ReadOptions
 from .times import Times, looks_like_time
 
 __all__ = ["rows_of"]
@@ -29,7 +29,7 @@ _PLACES = (
 )
 
 
-def rows_of(cells: Any, options: Options) -> Rows:
+def rows_of(cells: Any, options: ReadOptions) -> Rows:
     """What the rows of a frame of text are known by.
 
     Args:
@@ -59,7 +59,7 @@ def rows_of(cells: Any, options: Options) -> Rows:
     return _looked_for(cells, options)
 
 
-def _named(cells: Any, names: list[str], options: Options) -> Rows:
+def _named(cells: Any, names: list[str], options: ReadOptions) -> Rows:
     if len(names) == 1:
         label, times = _label(cells[names[0]], options)
         return Rows({names[0]: label}, names, "") if times is None else _timed(names[0], times)
@@ -71,7 +71,7 @@ def _named(cells: Any, names: list[str], options: Options) -> Rows:
     return joined
 
 
-def _looked_for(cells: Any, options: Options) -> Rows:
+def _looked_for(cells: Any, options: ReadOptions) -> Rows:
     others = cells.drop(columns=[name for name in options.leave if name in cells])
     for look in (_in_columns, _calendar, _counted, _places):
         result: Rows | None = look(others, options)
@@ -100,7 +100,7 @@ def _refuse_unread(cells: Any) -> None:
     )
 
 
-def _label(column: Any, options: Options) -> tuple[Any, Times | None]:
+def _label(column: Any, options: ReadOptions) -> tuple[Any, Times | None]:
     """A column as times or numbers, for every row."""
     empty = column.eq("")
     if empty.any():
@@ -123,7 +123,7 @@ def _timed(name: str, times: Times) -> Rows:
     return Rows({name: times.values}, [name], said, lambda further: {name: times.form.write(further)})
 
 
-def _as_numbers(column: Any, options: Options) -> Any:
+def _as_numbers(column: Any, options: ReadOptions) -> Any:
     """A column as numbers, whole ones as integers, or None if it is none."""
     if not column.map(looks_like_number).all():
         return None
@@ -134,7 +134,7 @@ def _as_numbers(column: Any, options: Options) -> Any:
     return column.map(dict(zip(texts, form.numbers(texts), strict=True))).astype("float64")
 
 
-def _in_columns(cells: Any, options: Options) -> Rows | None:
+def _in_columns(cells: Any, options: ReadOptions) -> Rows | None:
     """The only column of times that hardly repeats; or one of dates, with one of times of day."""
     read, problems = _all_times(cells, options)
     whole = [name for name, times in read.items() if 2 * times.values.nunique() > len(cells)]
@@ -151,7 +151,7 @@ def _in_columns(cells: Any, options: Options) -> Rows | None:
     return _timed(chosen[0], read[chosen[0]]) if chosen else None
 
 
-def _all_times(cells: Any, options: Options) -> tuple[dict[str, Times], list[ValueError]]:
+def _all_times(cells: Any, options: ReadOptions) -> tuple[dict[str, Times], list[ValueError]]:
     """The columns of times, and what is wrong with those that nearly are."""
     read: dict[str, Times] = {}
     problems: list[ValueError] = []
@@ -188,11 +188,11 @@ def _refuse_odd_ones(column: Any) -> None:
     )
 
 
-def _calendar(cells: Any, _: Options) -> Rows | None:
+def _calendar(cells: Any, _: ReadOptions) -> Rows | None:
     return calendar_rows(cells)
 
 
-def _counted(cells: Any, options: Options) -> Rows | None:
+def _counted(cells: Any, options: ReadOptions) -> Rows | None:
     name = cells.columns[0]
     is_named = plain_name(name) in _COUNTED
     named = is_named or name in ("unnamed 1", "column 1")
@@ -208,7 +208,7 @@ def _counted(cells: Any, options: Options) -> Rows | None:
     return Rows({name: numbers}, [name], "") if numbers.is_unique or options.repeats else None
 
 
-def _places(cells: Any, options: Options) -> Rows | None:
+def _places(cells: Any, options: ReadOptions) -> Rows | None:
     names = {plain_name(name): name for name in cells}
     for pair in _PLACES:
         chosen = [names[each] for each in names if each in pair]

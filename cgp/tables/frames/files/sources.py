@@ -11,7 +11,7 @@ from .changes import Added, Cell
 from .encoded import COMPRESSED, Encoded, packed, read_text
 from .grid import BLANK, ONE_COLUMN, Grid
 from .layout import delimited
-from .options import Options
+from .options import ReadOptions
 from .typed_sources import read_parquet, read_workbook
 
 __all__ = [
@@ -151,7 +151,7 @@ def check_kind(path: Path) -> None:
         )
 
 
-def open_source(path: Path, options: Options) -> Source:
+def open_source(path: Path, options: ReadOptions) -> Source:
     """Read a file.
 
     Args:

@@ -8,14 +8,14 @@ import pytest
 
 from cgp.tables.frames.files.columns import columns_of
 from cgp.tables.frames.files.hints import UnclearError
-from cgp.tables.frames.files.options import Options
+from cgp.tables.frames.files.options import ReadOptions
 
 MANY = [f"{10 + np.sin(k):.2f}" for k in range(30)]
 
 
 def columns(options=None, delimiter=",", **cells):
     frame = pd.DataFrame({name: pd.Series(texts, dtype="str") for name, texts in cells.items()})
-    return columns_of(frame, Options(**(options or {})), delimiter)
+    return columns_of(frame, ReadOptions(**(options or {})), delimiter)
 
 
 def test_marks_and_words_for_nothing_are_counted():

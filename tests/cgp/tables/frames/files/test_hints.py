@@ -1,4 +1,4 @@
-"""Options in messages, spelled for Python and for the command line."""
+"""ReadOptions in messages, spelled for Python and for the command line."""
 
 import pytest
 

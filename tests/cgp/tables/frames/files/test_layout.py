@@ -4,13 +4,13 @@ import pytest
 
 from cgp.tables.frames.files.hints import UnclearError
 from cgp.tables.frames.files.layout import cells_of, delimited, layout_of
-from cgp.tables.frames.files.options import Options
+from cgp.tables.frames.files.options import ReadOptions
 
 ROWS = "2020-01-30,1.5,2\n2020-01-31,,3\n2020-02-01,2.5,4\n2020-02-02,2.5,5\n"
 
 
 def layout(text, **options):
-    known = Options(**options)
+    known = ReadOptions(**options)
     return layout_of(delimited(text, known), known)
 
 
@@ -106,19 +106,19 @@ def test_marks_of_most_lines_are_no_remarks():
 @pytest.mark.parametrize("sign", [",", ";", "\t", "|"])
 def test_delimiters_are_found(sign):
     text = ("t,a,b\n" + ROWS).replace(",", sign)
-    assert delimited(text, Options()).delimiter == sign
-    assert delimited(text.replace("1.5", "1,5").replace("2.5", "2,5"), Options()).delimiter == sign or sign == ","
+    assert delimited(text, ReadOptions()).delimiter == sign
+    assert delimited(text.replace("1.5", "1,5").replace("2.5", "2,5"), ReadOptions()).delimiter == sign or sign == ","
 
 
 def test_blanks_are_between_fields_where_nothing_else_is():
-    assert delimited("t a\n1  2\n2  3\n", Options()).delimiter == " "
-    assert delimited("flow\n1\n2\n", Options()).records == [["flow"], ["1"], ["2"]]
-    assert delimited("a;b\n1;2\n", Options(delimiter=",")).records[0] == ["a;b"]
+    assert delimited("t a\n1  2\n2  3\n", ReadOptions()).delimiter == " "
+    assert delimited("flow\n1\n2\n", ReadOptions()).records == [["flow"], ["1"], ["2"]]
+    assert delimited("a;b\n1;2\n", ReadOptions(delimiter=",")).records[0] == ["a;b"]
 
 
 def test_cells_are_those_of_pandas():
     text = 't,"a ""x""",b\n1, 2 ,"x, y"\n2,NA,\n'
-    known = Options(header=True)
+    known = ReadOptions(header=True)
     grid = delimited(text, known)
     cells = cells_of(grid, layout_of(grid, known))
     assert cells.to_dict("list") == {"t": ["1", "2"], 'a "x"': ["2", "NA"], "b": ["x, y", ""]}

@@ -1,16 +1,16 @@
-"""Options of the reader, checked once."""
+"""ReadOptions of the reader, checked once."""
 
 import pytest
 
-from cgp.tables.frames.files.options import Options
+from cgp.tables.frames.files.options import ReadOptions
 
 
 def test_words_stand_for_signs_and_names_for_lists():
-    options = Options(delimiter="tab", decimal="comma", thousands="", index="when", missing=-999, leave=["a", "b"])
+    options = ReadOptions(delimiter="tab", decimal="comma", thousands="", index="when", missing=-999, leave=["a", "b"])
     assert (options.delimiter, options.decimal, options.thousands) == ("\t", ",", "")
     assert (options.index, options.missing, options.leave) == (("when",), ("-999",), ("a", "b"))
-    assert Options(delimiter="space").delimiter == " "
-    assert Options(index=False).index is False
+    assert ReadOptions(delimiter="space").delimiter == " "
+    assert ReadOptions(index=False).index is False
 
 
 @pytest.mark.parametrize(
@@ -29,4 +29,4 @@ def test_words_stand_for_signs_and_names_for_lists():
 )
 def test_others_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        Options(**options)
+        ReadOptions(**options)

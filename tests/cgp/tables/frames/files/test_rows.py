@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from cgp.tables.frames.files.hints import UnclearError
-from cgp.tables.frames.files.options import Options
+from cgp.tables.frames.files.options import ReadOptions
 from cgp.tables.frames.files.rows import rows_of
 
 HOURS = pd.date_range("2024-01-30", periods=72, freq="h").as_unit("us")
@@ -16,7 +16,7 @@ def rows(frame, **options):
     cells = pd.DataFrame(
         {name: pd.Series([str(each) for each in column], dtype="str") for name, column in frame.items()}
     )
-    return rows_of(cells, Options(**options))
+    return rows_of(cells, ReadOptions(**options))
 
 
 @pytest.mark.parametrize(
