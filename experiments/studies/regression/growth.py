@@ -14,7 +14,8 @@ from typing import Any
 import gpytorch
 import numpy as np
 import torch
-from gpytorch.kernels import MaternKernel, ScaleKernel
+from gpytorch.kernels import IndexKernel, MaternKernel
+from gpytorch.likelihoods import GaussianLikelihood
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from torch import Tensor
@@ -37,6 +38,7 @@ _NOISE = 0.1  # variance
 _MISSING = 0.1
 _UPDATES = 20
 _WARM = 100  # rows
+_RANK = 3  # of the outputs of an ExactGP, beside variances of their own
 
 
 def growth(
@@ -50,8 +52,8 @@ def growth(
 
     With given parameters of a Matérn 3/2 process (coregionalised outputs): evidence with gradient, evidence alone,
     means and variances at all rows, an update by a row with its forecast; and the default fit with predictions at all
-    rows. For one output the same by an ``ExactGP`` of GPyTorch with a Markov kernel, and by tinygp and celerite2, where
-    these are installed.
+    rows. The same by an ``ExactGP`` of GPyTorch with a Markov kernel (several outputs: of rank three, and variances), and
+    for one output by tinygp and celerite2, where these are installed.
 
     Args:
         out: where tables, rows and the picture go.
@@ -142,7 +144,7 @@ def _lines(rows: Sequence[Row]) -> list[list[Row]]:
 def _can_run(name: str, size: int, outputs: int, most_gigabytes: float) -> bool:
     package = name.split()[0]
     if package == "ExactGP":
-        return outputs == 1
+        return True
     if package in ("tinygp", "celerite2"):
         return outputs == 1 and importlib.util.find_spec(package) is not None
     if name == "default fit and fill":
@@ -231,25 +233,27 @@ def _default(size: int, outputs: int) -> Row:
 
 
 class _ExactGP(gpytorch.models.ExactGP):
-    """GPyTorch's own model of one output with a Markov kernel and the given parameters."""
+    """GPyTorch's own model with a Markov kernel and given parameters; several outputs are rows (input, output)."""
 
-    def __init__(self, size: int) -> None:
-        t, y = table(size, 1)
-        seen = ~np.isnan(y[:, 0])
-        targets = torch.as_tensor(y[seen, 0])
-        super().__init__(torch.as_tensor(t[seen, None] / _STEPS), targets, gpytorch.likelihoods.GaussianLikelihood())
-        self.mean_module = gpytorch.means.ZeroMean()
-        self.covar_module = Markov(ScaleKernel(MaternKernel(nu=1.5)))
+    def __init__(self, size: int, outputs: int) -> None:
+        t, y = table(size, outputs)
+        row, output = np.nonzero(~np.isnan(y))
+        rows = np.stack([t[row] / _STEPS, output], axis=-1)[:, : 1 + (outputs > 1)]
+        super().__init__(torch.as_tensor(rows), torch.as_tensor(y[row, output]), GaussianLikelihood())
+        self.mean_module, matern = gpytorch.means.ZeroMean(), MaternKernel(nu=1.5, active_dims=[0])
+        matern.lengthscale = 1.0
+        tasks = IndexKernel(num_tasks=outputs, rank=min(_RANK, outputs), active_dims=[1])
+        tasks.initialize(covar_factor=0.5, var=0.5)
+        self.covar_module = Markov(matern if outputs == 1 else matern * tasks)
         self.double()
-        self.initialize(**{"covar_module.base_kernel.outputscale": 1.0, "likelihood.noise": _NOISE})
-        self.covar_module.base_kernel.base_kernel.lengthscale = 1.0
+        self.likelihood.noise = _NOISE
 
     def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
 def _gpytorch_evidence(size: int, outputs: int) -> Row:
-    model = _ExactGP(size)
+    model = _ExactGP(size, outputs)
     (x,), y = model.train_inputs, model.train_targets
 
     def evaluate() -> float:
@@ -263,8 +267,10 @@ def _gpytorch_evidence(size: int, outputs: int) -> Row:
 
 @torch.no_grad()
 def _gpytorch_fill(size: int, outputs: int) -> Row:
-    model, x = _ExactGP(size).eval(), torch.arange(float(size)).double()[:, None] / _STEPS
-    seconds, (mean, variance) = _seconds(lambda: (lambda normal: (normal.mean, normal.variance))(model(x)))
+    model = _ExactGP(size, outputs).eval()
+    x = torch.cartesian_prod(torch.arange(float(size)).double() / _STEPS, torch.arange(float(outputs)).double())
+    seconds, predicted = _seconds(lambda: model(x[:, : 1 + (outputs > 1)]))
+    mean, variance = predicted.mean, predicted.variance
     return {"evaluation_seconds": seconds, "mean": float(mean.mean()), "variance": float(variance.mean())}
 
 
