@@ -52,7 +52,7 @@ def growth(
 
     With given parameters of a Matérn 3/2 process (coregionalised outputs): evidence with gradient, evidence alone,
     means and variances at all rows, an update by a row with its forecast; and the default fit with predictions at all
-    rows. The same by an ``ExactGP`` of GPyTorch with a Markov kernel (several outputs: of rank three, and variances), and
+    rows. The same by an ``ExactGP`` of GPyTorch with a Markov kernel, of rank three if there are several outputs, and
     for one output by tinygp and celerite2, where these are installed.
 
     Args:
