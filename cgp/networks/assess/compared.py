@@ -12,8 +12,7 @@ from cgp.networks.detect.scores import InputScore
 from cgp.networks.guarantees.conformal import SetScore
 from cgp.networks.methods.known import Posterior
 from cgp.networks.model.blocks import stochastic_layers
-from cgp.networks.predict.method import Method
-from cgp.networks.predict.training import Training
+from cgp.networks.predict.method import Method, Training
 from cgp.networks.tasks import Task
 
 __all__ = ["Comparable", "Compared", "compared"]

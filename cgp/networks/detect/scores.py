@@ -10,21 +10,20 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 from torch import Tensor, nn
 
 from cgp.networks.methods.amplitudes import AmplitudeSearch
 from cgp.networks.methods.known import Posterior
 from cgp.networks.model.inputs import Batch
 from cgp.networks.model.named import Named, State
+from cgp.networks.predict.method import Training
 from cgp.networks.predict.readout import GPReadout
-from cgp.networks.predict.training import Training
 from cgp.networks.tasks import Task
 from cgp.networks.tasks.entropies import uncertainties
 from cgp.networks.tasks.labels import check_finite
 
-from .mahalanobis import Mahalanobis
-
-__all__ = ["DrawnScore", "InputScore", "Seen", "Widest", "numbers"]
+__all__ = ["DrawnScore", "InputScore", "Mahalanobis", "Seen", "Widest", "numbers"]
 
 Array = NDArray[Any]
 
@@ -218,36 +217,65 @@ class Disagreement(DrawnScore):
 
 
 @dataclass
-class ClassDistance(InputScore):
-    """The Mahalanobis distance of the representation to the nearest class of the training data.
+class Mahalanobis(InputScore):
+    r"""Distance to the nearest class mean, :math:`\min_c (z - \mu_c)^\top\Sigma^{-1}(z - \mu_c)`.
+
+    The covariance is that of all classes around their means, shrunk as Ledoit and Wolf do.
 
     Args:
-        distance: :meth:`fit` sets it.
+        means: of the classes, ``(C, d)``; None until :meth:`fit`.
+        factor: Cholesky factor of the covariance, ``(d, d)``.
+
+    Note:
+        Lee et al., A Simple Unified Framework for Detecting Out-of-Distribution Samples and Adversarial Attacks
+        (NeurIPS 2018), equation (2).
+
+    Example:
+        >>> known = np.array([[0.0, 0.0], [0.0, 1.0], [9.0, 0.0], [9.0, 1.0]])
+        >>> near, far = Mahalanobis.of_classes(known, np.arange(4) // 2).distances(np.array([[0.0, 0.5], [4.0, 0.5]]))
+        >>> bool(near < far)
+        True
     """
 
-    distance: Mahalanobis | None = None
+    means: Array | None = None
+    factor: Array | None = None
 
     name, needs_train, words = "Mahalanobis", True, "Mahalanobis distance"
 
+    @classmethod
+    def of_classes(cls, features: Array, labels: Array) -> Self:
+        """The distance to the classes ``(N,)`` of features ``(N, d)``."""
+        from sklearn.covariance import LedoitWolf
+
+        classes, index = np.unique(labels, return_inverse=True)
+        means = np.stack([features[index == c].mean(0) for c in range(len(classes))])
+        covariance = LedoitWolf(assume_centered=True).fit(features - means[index]).covariance_
+        return cls(means, np.linalg.cholesky(covariance + 1e-9 * np.trace(covariance) * np.eye(len(covariance))))
+
     def fit(self, training: Training) -> Self:
-        """Fit means and covariance."""
-        return type(self)(Mahalanobis().fit(training.features.numpy(), training.labels.numpy()))
+        """The distance to the classes of the training data."""
+        return self.of_classes(training.features.numpy(), training.labels.numpy())
+
+    def distances(self, features: Array) -> Array:
+        """Squared distances ``(N,)`` of features ``(N, d)``, in units of the classes' spread."""
+        if self.means is None or self.factor is None:
+            raise ValueError("Mahalanobis: expected fit(training) before it is used, got none")
+        white, means = (solve_triangular(self.factor, z.T, lower=True).T for z in (features, self.means))
+        squares = np.square(white).sum(1)[:, None] - 2 * white @ means.T + np.square(means).sum(1)
+        return squares.min(1)
 
     def of(self, seen: Seen) -> Array:
         """Of the representation."""
-        assert self.distance is not None
-        return self.distance.score(seen.features)
+        return self.distances(seen.features)
 
     def state(self) -> State:
         """Means and factor."""
-        assert self.distance is not None
-        named = {"means": self.distance.means, "factor": self.distance.factor}
-        return {}, {name: torch.from_numpy(values) for name, values in named.items() if values is not None}
+        return {}, {name: torch.from_numpy(getattr(self, name)) for name in ("means", "factor")}
 
     @classmethod
     def of_state(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> Self:  # noqa: ARG003
         """The score of what :meth:`state` returned."""
-        return cls(Mahalanobis(tensors["means"].numpy(), tensors["factor"].numpy()))
+        return cls(tensors["means"].numpy(), tensors["factor"].numpy())
 
 
 @dataclass

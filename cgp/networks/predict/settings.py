@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from cgp.networks.model.structural_copy import structural_copy, uncompiled
 
-from .method import Method
-
 if TYPE_CHECKING:
+    from .method import Method
     from .prediction import Prediction
 
 __all__ = ["Settings", "as_assessed", "forget_held_out", "has_settings", "settings_of", "with_settings"]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
 from cgp.networks.detect.detector import Detector
-from cgp.networks.detect.mahalanobis import Mahalanobis
+from cgp.networks.detect.scores import Mahalanobis
 from cgp.networks.methods.temperature_scaling import fit_temperature
 from cgp.networks.tasks import metrics
 from experiments.atomic_files import read_json
@@ -83,9 +83,9 @@ def _detectors(arrays: dict[str, Array]) -> dict[str, tuple[Array, Array]]:
     features = {part: arrays[f"{part}.features"].astype(np.float64) for part in _PARTS}
     unit = {part: values / np.linalg.norm(values, axis=1, keepdims=True) for part, values in features.items()}
     neighbours = NearestNeighbors(n_neighbors=_NEIGHBOUR).fit(unit["train"])
-    mahalanobis = Mahalanobis().fit(features["train"], arrays["train.labels"])
+    mahalanobis = Mahalanobis.of_classes(features["train"], arrays["train.labels"])
     energy = {part: detector_scores("Energy", arrays[f"{part}.logits"]) for part in _PARTS[1:]}
-    distance = {part: mahalanobis.score(features[part]) for part in _PARTS[1:]}
+    distance = {part: mahalanobis.distances(features[part]) for part in _PARTS[1:]}
     known = {"energy": energy["validation"], "Mahalanobis": distance["validation"]}
     summed = Detector("Mahalanobis + energy").knowing(known)
 

@@ -9,7 +9,7 @@ from scipy.special import logsumexp
 from torch.testing import assert_close
 from transformers import BertConfig, BertModel, BertTokenizer
 
-from cgp.networks.detect.mahalanobis import Mahalanobis
+from cgp.networks.detect.scores import Mahalanobis
 from cgp.networks.model.blocks import draws, sampling
 from experiments.configuration import TrainingConfig
 from experiments.data import DataSplits, Examples
@@ -154,9 +154,9 @@ def test_detectors_are_those_of_an_assessment_by_hand():
     arrays |= {f"{part}.features": rng.normal(size=(60, 5)) for part in table._PARTS}
     arrays |= {f"{part}.labels": np.arange(60) % 4 for part in table._PARTS}
     inside, outside = table._detectors(arrays)["Mahalanobis + energy"]
-    distance = Mahalanobis().fit(arrays["train.features"], arrays["train.labels"])
+    distance = Mahalanobis.of_classes(arrays["train.features"], arrays["train.labels"])
     energy = {part: -logsumexp(arrays[f"{part}.logits"].mean(0), axis=-1) for part in table._PARTS}
-    far = {part: distance.score(arrays[f"{part}.features"]) for part in table._PARTS}
+    far = {part: distance.distances(arrays[f"{part}.features"]) for part in table._PARTS}
     for part, scores in (("test", inside), (OUT_OF_SCOPE, outside)):
         expected = sum((v[part] - v["validation"].mean()) / v["validation"].std() for v in (energy, far))
         np.testing.assert_allclose(scores, expected, rtol=1e-10)

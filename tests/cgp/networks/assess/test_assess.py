@@ -16,7 +16,7 @@ from torch import nn
 from cgp import assess, convert
 from cgp.comparisons import Difference
 from cgp.networks.assess.claims import Detection
-from cgp.networks.detect.mahalanobis import Mahalanobis
+from cgp.networks.detect.scores import Mahalanobis
 from cgp.networks.model.representation import pooled_features
 from cgp.networks.predict.readout import GPReadout
 from cgp.networks.tasks import Classification
@@ -82,7 +82,7 @@ def test_scores_of_other_inputs_are_those_by_hand(report):
     expected = roc_auc_score(labels, np.concatenate(distances))
     assert report.detection["inverted"]["Mahalanobis"].auroc == pytest.approx(expected, abs=1e-4)
     torch.testing.assert_close(
-        torch.tensor(Mahalanobis().fit(seen, Y[:300].numpy()).score(known)),
+        torch.tensor(Mahalanobis.of_classes(seen, Y[:300].numpy()).distances(known)),
         torch.tensor(distances[0]),
         rtol=1e-4,
         atol=1e-4,
