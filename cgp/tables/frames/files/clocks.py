@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .options import ReadOptions
-from .times import TimeForm, Times, read_compact, read_times, time_of_day
+from .times import TimeForm, Times, read_times, time_of_day
 
-__all__ = ["Rows", "as_times", "calendar_rows", "dated_rows", "plain_name"]
+__all__ = ["Rows", "as_times", "calendar_rows", "dated_rows", "plain_name", "read_compact"]
 
 _DATED = frozenset("date datum time timestamp datetime day tag fecha data zeit jour dato".split())  # noqa: SIM905
 _CALENDAR = ("year", "month", "day", "hour", "minute", "second")
+_COMPACT = {8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 _DAY_OF_YEAR = ("doy", "yday", "dayofyear", "day_of_year", "julian")
 _HOURS = frozenset(("hour", "hr", "time", "stunde"))  # names of whole hours beside a date
 
@@ -46,6 +47,21 @@ def as_times(column: Any, options: ReadOptions, *, is_asked: bool = False) -> Ti
         is_dated = is_asked or plain_name(column.name) in _DATED or _is_first_and_grows(column)
         return read_compact(column) if is_dated else None
     return read_times(column, str(column.name), options.dayfirst, options.time_format)
+
+
+def read_compact(cells: Any) -> Times | None:
+    """A column such as 20240131 or 202401311200 as times, or None if some of them are none."""
+    import pandas as pd
+
+    texts = pd.Series(cells.unique())
+    widths = {len(text) for text in texts}
+    if len(widths) != 1 or not texts.str.fullmatch(r"(?:1[89]|2[01])\d+").all():
+        return None
+    form = _COMPACT.get(widths.pop())
+    values = None if form is None else pd.to_datetime(texts, format=form, errors="coerce")
+    if values is None or form is None or values.isna().any():
+        return None
+    return Times(cells.map(values.set_axis(texts)), TimeForm(form, (texts[0], texts[0]), ""))
 
 
 def _is_first_and_grows(column: Any) -> bool:

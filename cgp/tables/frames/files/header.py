@@ -115,7 +115,7 @@ def units_of(grid: Grid, header: int | None, rows: list[int], options: ReadOptio
     if options.units_row:
         return rows[:1], rows[1:]
     units: list[int] = []
-    while len(rows) > 2 and len(units) < 3:
+    while len(rows) > 2 and len(units) < _MOST_UNITS:
         kinds = _kinds(grid, rows[1:], grid.width(rows[0]))
         fields = grid.fields(rows[0])
         values = [grid.fields(n) for n in rows[1:_SEEN]]

@@ -65,7 +65,9 @@ def read_table(path: str | Path, **options: Any) -> TableFile:
 def _read(path: Path, options: ReadOptions) -> TableFile:
     source = open_source(path, options)
     layout = _layout(source, options)
-    layout, cells = _filled_rows(layout, cells_of(source.grid, layout), options)
+    cells = cells_of(source.grid, layout)
+    if not isinstance(source, ParquetSource):
+        layout, cells = _filled_rows(layout, cells, options)
     _check_names(cells, options)
     rows = _rows(cells, options)
     columns = columns_of(cells.drop(columns=_known_by(rows, options)), options, source.grid.delimiter)

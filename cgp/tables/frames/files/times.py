@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from .hints import UnclearError, option
 
-__all__ = ["TimeForm", "Times", "looks_like_time", "read_compact", "read_times", "time_of_day"]
+__all__ = ["TimeForm", "Times", "looks_like_time", "read_times", "time_of_day"]
 
 _CLOCK = r"(?P<hour>\d{1,2})(?P<point>[:.h])(?P<minute>\d{2})(?:(?P=point)(?P<second>\d{2})(?:[.,](?P<part>\d+))?)?"
 _HALF = r"(?P<half>\s?[AaPp][Mm])?"
@@ -38,11 +38,11 @@ _DATES = (
 _FORMS = tuple(
     (re.compile(rf"(?P<date>{date})(?:(?P<gap>T|_|,? +){_CLOCK}{_HALF}{_ZONE})?"), orders) for date, orders in _DATES
 )
+_QUARTER = re.compile(r"(\d{4})([-_ ]?)Q([1-4])")
 _TIME_OF_DAY = re.compile(rf"{_CLOCK}{_HALF}")
 _DOTTED = r"\d{1,2}\.\d{1,2}\.(?:\d{4}|\d{2})(?:[ T].*)?"
 _MIDNIGHT = re.compile(r"(?<=[T_ ])24(?=[:.h]00(?:[:.]00)?)")
 _DAY = 86_400.0
-_COMPACT = {8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 _SAID = {"day": "day first", "month": "month first", "year": "year first", "": ""}
 _MOST_SHAPES = 64
 _UNPADDED_DATE = r"^\d[-/. ]|^\d+[-/.]\d[-/.]|^\d+[-/.]\d$"
@@ -64,7 +64,8 @@ class TimeForm(NamedTuple):
 
     def write(self, times: Any) -> list[str]:
         """Times in this form, padded by zeros where the samples are."""
-        texts = [time.strftime(self.format) for time in times]
+        quarterly = "%q" in self.format
+        texts = [(time.to_period("Q") if quarterly else time).strftime(self.format) for time in times]
         if "%f" in self.format:
             digits = max(len(match[1]) for each in self.samples if (match := re.search(r"[.,](\d+)\D*$", each)))
             texts = [re.sub(r"([.,]\d+)(?=\D*$)", lambda match: match[1][: 1 + digits], text) for text in texts]
@@ -102,7 +103,7 @@ def looks_like_time(text: str) -> bool:
         >>> [looks_like_time(text) for text in ("01-02-2018", "2018-01-31T12:00Z", "Jan-18", "1.036", "18:30")]
         [True, True, True, False, False]
     """
-    return any(form.fullmatch(text) for form, _ in _FORMS)
+    return _QUARTER.fullmatch(text) is not None or any(form.fullmatch(text) for form, _ in _FORMS)
 
 
 def read_times(cells: Any, name: str, dayfirst: bool | None = None, form: str | None = None) -> Times | None:
@@ -131,39 +132,19 @@ def read_times(cells: Any, name: str, dayfirst: bool | None = None, form: str | 
                 f"time_format: expected times as {form!r} in {name!r}, got {texts[values.isna()].iloc[0]!r}"
             )
         return Times(_mapped(cells, texts, values), _form(texts, form))
+    if texts.str.fullmatch(_QUARTER).all():
+        return _quarters(cells, texts)
     orders = _orders(texts)
     read = {order: values for order, forms in orders.items() if (values := _parsed(texts, forms)) is not None}
     if not read:
         return None
-    wanted = {None: None, True: "day", False: "month"}[dayfirst]
-    if wanted is None and "day" in read and texts.str.fullmatch(_DOTTED).all():
-        wanted = "day"  # 03.04. is in April wherever dots are written
-    if wanted and "" not in read:
-        if wanted not in read:
-            ways = " or ".join(_SAID[order] for order in read)
-            raise UnclearError(f"dayfirst: expected {ways} in {name!r}, which cannot be read {_SAID[wanted]}")
-        read = {wanted: read[wanted]}
+    read = _wanted(read, name, texts, dayfirst)
     first = next(iter(read))
     if any(not values.equals(read[first]) for values in read.values()):
         _refuse(name, texts, read)
     _refuse_days_without_year(name, texts, orders[first])
     said = _SAID[first] if len(read) == 1 else ""
     return Times(_mapped(cells, texts, read[first]), _form(texts, orders[first][_shape(max(texts, key=len))], said))
-
-
-def read_compact(cells: Any) -> Times | None:
-    """A column such as 20240131 or 202401311200 as times, or None if some of them are none."""
-    import pandas as pd
-
-    texts = pd.Series(cells.unique())
-    widths = {len(text) for text in texts}
-    if len(widths) != 1 or not texts.str.fullmatch(r"(?:1[89]|2[01])\d+").all():
-        return None
-    form = _COMPACT.get(widths.pop())
-    values = None if form is None else pd.to_datetime(texts, format=form, errors="coerce")
-    if values is None or form is None or values.isna().any():
-        return None
-    return Times(_mapped(cells, texts, values), _form(texts, form))
 
 
 def time_of_day(cells: Any) -> Times | None:
@@ -179,6 +160,29 @@ def time_of_day(cells: Any) -> Times | None:
     sample = found[0]
     durations = pd.to_timedelta(pd.Series(seconds), unit="s")
     return Times(_mapped(cells, texts, durations), _form(texts, _clock_form(sample)))
+
+
+def _wanted(read: dict[str, Any], name: str, texts: Any, dayfirst: bool | None) -> dict[str, Any]:
+    """The readings in the order of day and month that is named, or that dots say."""
+    wanted = {None: None, True: "day", False: "month"}[dayfirst]
+    if wanted is None and "day" in read and texts.str.fullmatch(_DOTTED).all():
+        wanted = "day"  # 03.04. is in April wherever dots are written
+    if wanted and "" not in read:
+        if wanted not in read:
+            ways = " or ".join(_SAID[order] for order in read)
+            raise UnclearError(f"dayfirst: expected {ways} in {name!r}, which cannot be read {_SAID[wanted]}")
+        read = {wanted: read[wanted]}
+    return read
+
+
+def _quarters(cells: Any, texts: Any) -> Times:
+    """Quarters such as 2018Q1 as their first days."""
+    import pandas as pd
+
+    parts = texts.str.extract(_QUARTER)
+    months = 3 * parts[2].astype(int) - 2
+    values = pd.to_datetime(pd.DataFrame({"year": parts[0].astype(int), "month": months, "day": 1}))
+    return Times(_mapped(cells, texts, values), _form(texts, f"%Y{parts[1].iloc[0]}Q%q"))
 
 
 def _is_clock(matches: Sequence[re.Match[str]]) -> bool:

@@ -70,6 +70,11 @@ def test_further_rows_stand_after_the_one_before(read):
     assert "\r\n" in written(read(HOURLY.replace("\n", "\r\n"), every="1h"))
 
 
+def test_further_rows_have_the_zone_of_the_others(read):
+    table = read("time,a\n2024-01-30T00:00+01:00,1\n2024-01-30T03:00+01:00,2\n2024-01-30T04:00+01:00,\n", every="1h")
+    assert [line[11:22] for line in written(table).splitlines()[1:]] == [f"0{hour}:00+01:00" for hour in range(5)]
+
+
 def test_further_rows_need_times(read):
     with pytest.raises(UnclearError, match="every='1h': expected rows that are known by times, got their order"):
         read("a,b\n1,2\n3,\n", every="1h")

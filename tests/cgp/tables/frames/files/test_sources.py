@@ -72,6 +72,11 @@ class TestParquet:
         assert pd.read_parquet(out)["day"].tolist() == FRAME["day"].tolist()
         assert pd.read_parquet(out)["a"].tolist() == [1.5, 2.0, 2.25, 3.0]
 
+    def test_every_row_is_one(self, tmp_path):
+        """Also one without a value, at the end."""
+        pd.DataFrame({"a": [1.5, np.nan, 2.5, np.nan], "b": [1, 2.5, 3, np.nan]}).to_parquet(tmp_path / "in.parquet")
+        assert len(read_table(tmp_path / "in.parquet").frame) == 4
+
     def test_whole_numbers_beyond_floats_stay(self, tmp_path):
         path, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
         numbers = [2**53 + 1 + 2 * k for k in range(4)]

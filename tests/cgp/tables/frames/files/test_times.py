@@ -3,8 +3,9 @@
 import pandas as pd
 import pytest
 
+from cgp.tables.frames.files.clocks import read_compact
 from cgp.tables.frames.files.hints import UnclearError
-from cgp.tables.frames.files.times import looks_like_time, read_compact, read_times, time_of_day
+from cgp.tables.frames.files.times import looks_like_time, read_times, time_of_day
 
 TIMES = pd.date_range("2018-01-09 00:00", periods=60, freq="7h").as_unit("us")
 CLEAR = [
@@ -102,6 +103,17 @@ def test_months_without_days():
         assert (read_times(pd.Series([m.strftime(form) for m in months]), "t").values == months).all()
     with pytest.raises(UnclearError, match="'Jan-01' is a month of a year, or a day without a year"):
         read_times(pd.Series(["Jan-01", "Jan-02", "Jan-03"]), "t")
+
+
+@pytest.mark.parametrize("between", ["", "-", " "])
+def test_quarters_are_their_first_days(between):
+    quarters = pd.date_range("2018-01-01", periods=9, freq="QS")
+    texts = [f"{quarter.year}{between}Q{quarter.quarter}" for quarter in quarters]
+    times = read_times(pd.Series(texts), "t")
+    assert (times.values == quarters).all()
+    assert times.form.write(quarters) == texts
+    assert looks_like_time(texts[0])
+    assert read_times(pd.Series([*texts, "2018Q5"]), "t") is None
 
 
 def test_the_hour_24_is_the_next_day():
