@@ -21,7 +21,7 @@ from .kernel import PriorAmplitude, kernel_heads, total_covariance
 from .softmax import softmax_heads
 from .softmax_posterior import SoftmaxPosterior, noise_of, raw_noise
 
-__all__ = ["CGPAttention", "CorrelatedAttention"]
+__all__ = ["CGPAttention", "CorrelatedAttention", "Scales"]
 
 COUPLINGS = ("direct", "latent")
 MEANS = ("regression", "kernel", "softmax")
@@ -105,15 +105,15 @@ class CorrelatedAttention(PriorAmplitude, GaussianProcessAttention):
         noise = self.noise
         return noise[:, None].to(dtype) if isinstance(noise, Tensor) else noise
 
-    def _scales(self, tokens: AttentionInputs, total: Callable[[], Tensor]) -> _Scales:
+    def _scales(self, tokens: AttentionInputs, total: Callable[[], Tensor]) -> Scales:
         """The scales of a call, given what computes :func:`~cgp.attention.kernel.total_covariance`."""
         if self.log_amplitude is None:
-            return _Scales(tokens.v, None, None)
+            return Scales(tokens.v, None, None)
         amplitude = self._unit_amplitude(tokens.k.dtype) if self.regresses else self._amplitude(total(), tokens)
         if self.objective is None or tokens.is_causal:
-            return _Scales(tokens.v, amplitude, None if self.regresses else amplitude.square())
+            return Scales(tokens.v, amplitude, None if self.regresses else amplitude.square())
         factor = amplitude.reciprocal() if self.regresses else amplitude  # for the density of the unit process
-        return _Scales(tokens.v * factor[..., None], amplitude, amplitude)
+        return Scales(tokens.v * factor[..., None], amplitude, amplitude)
 
     def _add_losses(self, posterior: Any, tokens: AttentionInputs) -> None:
         """Negative log-density in nats per real token and column, summed over heads, averaged over the batch."""
@@ -126,7 +126,7 @@ class CorrelatedAttention(PriorAmplitude, GaussianProcessAttention):
         self._add_loss("log_density", -density.sum(-1).mean(), "log_density")
 
 
-class _Scales(NamedTuple):
+class Scales(NamedTuple):
     """Values of the unit process, its amplitude, and the factor of its mean; None stands for one."""
 
     values: Tensor

@@ -8,12 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from cgp.attention.formulas.causal import causal_product, sparse_prefix_posterior
+from cgp.attention.formulas.scaled import ScaledGaussian
 from cgp.functional.gaussians import Gaussian
 from cgp.functional.linalg import whiten
 from cgp.functional.padding import mask_gram, mask_tokens
 from cgp.functional.sparse_correlated import APPROXIMATIONS, SparseCorrelatedPosterior, features
+from cgp.functional.sparse_regression import Covariances, OneStepPosterior, covariances, sparse_regression
 
-from .correlated import CorrelatedAttention
+from .correlated import CorrelatedAttention, Scales
 from .inputs import AttentionInputs
 from .softmax import softmax_heads
 
@@ -113,6 +115,37 @@ class SparseCGPAttention(CorrelatedAttention):
         """The posterior; under a causal mask only its marginals."""
         if self.softmax is not None:
             return self.softmax.around_heads(softmax_heads(tokens), tokens, self._inducing(tokens.q.dtype))
+        known = self._covariances(tokens)
+        if known is None:
+            unit, scales = self._unit(tokens)
+            return scales.of(unit)
+        in_one_step = OneStepPosterior(lambda: self._moments(tokens, known), lambda: self._unit(tokens)[0])
+        return ScaledGaussian(in_one_step, self._unit_amplitude(tokens.k.dtype))
+
+    def _covariances(self, tokens: AttentionInputs) -> Covariances | None:
+        """What a regression in one step starts from, if this call is one."""
+        form = (self.regresses, self.coupling, self.approximation, self.canonical.name, self.objective)
+        if form != (True, "direct", "dtc", "rbf", None) or tokens.is_causal or tokens.key_noise is not None:
+            return None
+        return covariances(tokens.q, tokens.k, tokens.v, self._points(tokens.q.dtype))
+
+    def _moments(self, tokens: AttentionInputs, known: Covariances) -> tuple[Tensor, Tensor]:
+        dtype, frozen, noise = tokens.q.dtype, self._frozen.get("whitening"), self.noise
+        assert isinstance(noise, Tensor)
+        return sparse_regression(
+            tokens.q,
+            tokens.k,
+            tokens.v,
+            self._points(dtype),
+            noise.to(dtype),
+            known,
+            whitening=None if frozen is None else frozen.to(dtype),
+            query_padding=tokens.query_padding,
+            key_padding=tokens.key_padding,
+        )
+
+    def _unit(self, tokens: AttentionInputs) -> tuple[Gaussian, Scales]:
+        """The posterior of the unit process, and the scales of the block's."""
         sets = (tokens.q, tokens.k) if tokens.o is None else (tokens.q, tokens.k, tokens.o)
         A_q, A_k, *A_o = self._features(*sets)
         scales = self._scales(tokens, lambda: self._total(tokens, A_q, A_k))
@@ -123,7 +156,7 @@ class SparseCGPAttention(CorrelatedAttention):
         }
         data = A_q, A_k, scales.values, self.canonical.diagonal(tokens.q)
         if tokens.is_causal:
-            return scales.of(sparse_prefix_posterior(*data, padding=tokens.key_padding, **shared))
+            return sparse_prefix_posterior(*data, padding=tokens.key_padding, **shared), scales
         unit = SparseCorrelatedPosterior(
             *data,
             features_o=A_o[0] if A_o else None,
@@ -132,7 +165,7 @@ class SparseCGPAttention(CorrelatedAttention):
             key_padding=tokens.key_padding,
             **shared,
         )
-        return scales.of(unit)
+        return unit, scales
 
     def _total(self, tokens: AttentionInputs, A_q: Tensor, A_k: Tensor) -> Tensor:
         """Sum of the covariances of the keys' tokens, as queries and keys."""

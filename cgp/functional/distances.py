@@ -20,6 +20,7 @@ from .linalg import in_functorch, may_read
 
 __all__ = [
     "Pairs",
+    "are_far",
     "are_resolved",
     "log_squared_exponential",
     "product_of_centred",
@@ -83,7 +84,7 @@ def log_squared_exponential(x1: Tensor, x2: Tensor | None = None, *, rough: bool
     if not may_read(log_gram):
         neighbours = log_gram.detach() if itself is None else log_gram.detach().masked_fill(itself, -torch.inf)
         log_gram = _refused(log_gram, neighbours, halves[0])
-    elif (far := _are_far(*halves)) or (rough and _are_near(log_gram.detach(), itself, *halves)):
+    elif (far := are_far(*halves)) or (rough and _are_near(log_gram.detach(), itself, *halves)):
         if far:
             log_gram, *halves = _augmented_product(x1, other, _median(other))
         for pairs in _lost(log_gram.detach(), *halves, rough=rough):
@@ -119,7 +120,7 @@ def product_of_centred(points: Tensor, sets: Sequence[Tensor] | None = None) -> 
         if sets is None:
             logarithms.diagonal(dim1=-2, dim2=-1).fill_(-torch.inf)
         return _refused(logarithms, logarithms, halves[0]), centre, []
-    if not _are_far(*halves):
+    if not are_far(*halves):
         return logarithms, centre, []
     centre = _median(points)
     logarithms, *halves = _centred_product(centre, points, sets)
@@ -143,7 +144,7 @@ def slopes_of_differences(weights: Tensor, x1: Tensor, x2: Tensor, lost: Sequenc
 def are_resolved(x1: Tensor, x2: Tensor) -> bool:
     """Whether a matrix product resolves every distance; reads two numbers, which synchronises with the device."""
     centre = robust_centre(x2)
-    return not _are_far(*(-0.5 * (x.detach() - centre).square().sum(-1, keepdim=True) for x in (x1, x2)))
+    return not are_far(*(-0.5 * (x.detach() - centre).square().sum(-1, keepdim=True) for x in (x1, x2)))
 
 
 def _median(x: Tensor) -> Tensor:
@@ -174,7 +175,7 @@ def _centred_product(centre: Tensor, points: Tensor, sets: Sequence[Tensor] | No
     return logarithms, half_a, half_b
 
 
-def _are_far(half_a: Tensor, half_b: Tensor) -> bool:
+def are_far(half_a: Tensor, half_b: Tensor) -> bool:
     """Whether some pair may be lost; False for NaN."""
     return bool(-half_a.amin() - half_b.amin() > _tolerance(half_a) / torch.finfo(half_a.dtype).eps)
 

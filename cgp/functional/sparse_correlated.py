@@ -44,6 +44,7 @@ __all__ = [
     "SparseCorrelatedPosterior",
     "SparsePosterior",
     "features",
+    "is_resolved",
 ]
 
 APPROXIMATIONS = ("dtc", "sor")
@@ -172,9 +173,7 @@ class InducingPosterior(InducingGaussian):
     @lazy
     def resolved(self) -> InducingPosterior:
         """This posterior, or the same computed in float64 where float32 is too inaccurate."""
-        # Rounding errors of the Gram matrix are multiplied by the condition number of Λ, which for observations that
-        # are nearly equal is as large as n / σ².
-        if self._in_float64 is None or (may_read(self.gram) and self._is_resolved()):
+        if self._in_float64 is None or (may_read(self.gram) and is_resolved(self.precision, self.whitening)):
             return self
         return self._in_float64()
 
@@ -218,11 +217,14 @@ class InducingPosterior(InducingGaussian):
         trace = self.resolved.whitening.square().sum((-2, -1)).to(self.gram.dtype)
         return 0.5 * (columns * (trace - size + self.log_det) + self.location.square().sum((-2, -1)))
 
-    def _is_resolved(self) -> bool:
-        """Whether the rounding error of Λ, multiplied by a bound on its condition number, is small."""
-        trace = self.precision.detach().diagonal(dim1=-2, dim2=-1).sum(-1)
-        condition = trace * self.whitening.detach().square().sum((-2, -1))
-        return bool((condition * torch.finfo(condition.dtype).eps <= _RESOLVED).all())
+
+def is_resolved(precision: Tensor, whitening: Tensor) -> bool:
+    """Whether the rounding error of Λ, multiplied by a bound on its condition number, is small."""
+    # Rounding errors of the Gram matrix are multiplied by the condition number of Λ, which for observations that are
+    # nearly equal is as large as n / σ².
+    trace = precision.detach().diagonal(dim1=-2, dim2=-1).sum(-1)
+    condition = trace * whitening.detach().square().sum((-2, -1))
+    return bool((condition * torch.finfo(condition.dtype).eps <= _RESOLVED).all())
 
 
 class SparsePosterior(Gaussian):

@@ -1,0 +1,180 @@
+"""How fast a small vision transformer learns with each kind of attention: accuracy and NLL by step.
+
+One recipe for all: AdamW at one rate, batches of 50, no dropout; validation by the blocks' means after every epoch.
+`python -m experiments.studies.learning_curves` trains on scikit-learn's digits and writes a CSV file, a picture, and a
+table of what was reached, and after which share of softmax's steps its accuracy at half of its training was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from time import process_time
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from jsonargparse import auto_cli
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+from cgp import CategoricalLikelihood, Objective
+from cgp.plotting import WIDE, curves, style
+from experiments.atomic_files import write_atomically
+from experiments.data import load
+from experiments.grids import Cell, Grid, as_markdown, write_csv
+from experiments.registry import forms
+from experiments.runs.parsing import resolve
+from models import VisionTransformer
+
+__all__ = ["FORMS", "Point", "learning_curves"]
+
+
+def _former(make: Callable[..., Any], width: int, heads: int) -> nn.Module:
+    """Values as weights as they were: a process of unit variance, and query and key maps that are independent."""
+    block = make(width, heads)
+    block.log_amplitude = None
+    block._reset_process_maps(stationary=True)
+    return block
+
+
+_MADE = {name: form.make for name, form in forms().items()}
+_OF_THE_REGISTRY = ("softmax", "sgpa", "kep_svgp", "kernel", "cgp", "sparse_cgp", "cgp weights", "sparse_cgp weights")
+FORMS: Mapping[str, Callable[..., nn.Module]] = {
+    **{name: _MADE[name] for name in (*_OF_THE_REGISTRY, "sparse_cgp latent weights")},
+    "cgp weights, former start": partial(_former, _MADE["cgp weights"]),
+    "sparse_cgp weights, former start": partial(_former, _MADE["sparse_cgp weights"]),
+}
+"""By name: forms of the registry, and two with the start that they had before."""
+
+_SIZES: Mapping[str, Mapping[str, int]] = {
+    "digits": {"image_size": 8, "patch_size": 2, "channels": 1, "embed_dim": 32, "mlp_dim": 64, "num_heads": 4},
+    "cifar10": {"image_size": 32, "patch_size": 4, "channels": 3, "embed_dim": 64, "mlp_dim": 128, "num_heads": 4},
+}
+
+
+class Point(NamedTuple):
+    """Validation after a number of steps, and the processor time that they took."""
+
+    data: str
+    depth: int
+    form: str
+    seed: int
+    step: int
+    seconds: float
+    accuracy: float
+    nll: float
+
+
+def learning_curves(
+    data: Literal["digits", "cifar10"] = "digits",
+    names: Sequence[str] = tuple(FORMS),
+    depths: Sequence[int] = (1, 3),
+    seeds: int = 3,
+    epochs: int = 12,
+    count: int = 1000,
+    rate: float = 4e-3,
+    csv: Path = Path("docs/results/learning-curves.csv"),
+    picture: Path = Path("docs/images/learning-curves.png"),
+) -> None:
+    """Train every form and write its curves.
+
+    Args:
+        data: data set, whose own split is used; CIFAR-10 is read from the folder CGP_DATA.
+        names: forms, of :data:`FORMS`; softmax among them.
+        depths: numbers of layers.
+        seeds: number of seeds.
+        epochs: number of epochs.
+        count: number of training images.
+        rate: learning rate.
+        csv: file of the points.
+        picture: file of the picture.
+    """
+    points: list[Point] = []
+    for depth in depths:
+        for name in names:
+            for seed in range(seeds):
+                points += _curve(data, depth, name, seed, epochs=epochs, count=count, rate=rate)
+        print(as_markdown(_table([point for point in points if point.depth == depth])), flush=True)
+    write_csv(csv, [point._asdict() for point in points])
+    write_atomically(picture, lambda aside: _figure(points).savefig(aside, format="png", dpi=150))
+
+
+def _curve(data: str, depth: int, name: str, seed: int, *, epochs: int, count: int, rate: float) -> Iterator[Point]:
+    splits = load(resolve([f"{data}/softmax"]).data, 0)
+    (x, y), held_out = (_images(part) for part in (splits.train, splits.validation))
+    x, y = x[:count], y[:count]
+    torch.manual_seed(seed)
+    sizes: dict[str, Any] = {**_SIZES[data], "depth": depth, "num_classes": 10, "pooling": "mean", "dropout": 0.0}
+    model = VisionTransformer(**sizes, attention=FORMS[name])
+    objective = Objective(model, CategoricalLikelihood(10), num_data=len(x))
+    optimizer = torch.optim.AdamW([p for p in objective.parameters() if p.requires_grad], rate)
+    seconds, step = 0.0, 0
+    for _ in range(epochs):
+        start = process_time()
+        for rows in torch.randperm(len(x)).split(50):
+            optimizer.zero_grad()
+            objective(x[rows], y[rows]).backward()
+            optimizer.step()
+            step += 1
+        seconds += process_time() - start
+        yield Point(data, depth, name, seed, step, seconds, *_validated(model, *held_out))
+
+
+def _images(examples: Any) -> tuple[Tensor, Tensor]:
+    images = examples.images.float() / (255.0 if examples.images.dtype == torch.uint8 else 1.0)
+    return images, examples.known_labels
+
+
+@torch.no_grad()
+def _validated(model: nn.Module, x: Tensor, y: Tensor) -> tuple[float, float]:
+    model.eval()
+    logits = torch.cat([model(part) for part in x[:2000].split(250)])
+    model.train()
+    accuracy = (logits.argmax(-1) == y[:2000]).double().mean()
+    return float(accuracy), float(nn.functional.cross_entropy(logits, y[:2000]))
+
+
+def _by_seed(points: Sequence[Point], name: str, measure: str) -> np.ndarray[Any, Any]:
+    """(seeds, epochs)."""
+    seeds = sorted({point.seed for point in points})
+    return np.array([[getattr(p, measure) for p in points if p.form == name and p.seed == seed] for seed in seeds])
+
+
+def _table(points: Sequence[Point]) -> Grid:
+    """Accuracy half-way and at the end, NLL and time; and when softmax's accuracy half-way was reached."""
+    reference = _by_seed(points, "softmax", "accuracy").mean(0)
+    half = (len(reference) + 1) // 2 - 1
+    slow = _by_seed(points, "softmax", "seconds")[:, -1].mean()
+    rows = []
+    for name in dict.fromkeys(point.form for point in points):
+        accuracy, nll = (_by_seed(points, name, measure) for measure in ("accuracy", "nll"))
+        reached = np.flatnonzero(accuracy.mean(0) >= reference[half])
+        share = f"{(reached[0] + 1) / (half + 1):.2f}" if len(reached) else "not reached"
+        time = _by_seed(points, name, "seconds")[:, -1].mean() / slow
+        cells = [_spread(accuracy[:, half]), _spread(accuracy[:, -1]), _spread(nll[:, -1]), share, f"{time:.2f}"]
+        rows.append([Cell(name), *map(Cell, cells)])
+    header = [f"accuracy, epoch {half + 1}", f"epoch {len(reference)}", "NLL", "steps over softmax's", "time"]
+    return Grid(["attention", *header], rows, title=f"{points[0].data}, layers: {points[0].depth}")
+
+
+def _spread(values: np.ndarray[Any, Any]) -> str:
+    return f"{values.mean():.3f} ± {values.std(ddof=min(1, len(values) - 1)):.3f}"
+
+
+def _figure(points: Sequence[Point]) -> Figure:
+    depths = list(dict.fromkeys(point.depth for point in points))
+    with style():
+        figure = Figure(figsize=(WIDE, 3.6), layout="constrained")
+        for axis, depth in zip(figure.subplots(1, len(depths), sharey=True, squeeze=False)[0], depths, strict=True):
+            chosen = [point for point in points if point.depth == depth]
+            steps = sorted({point.step for point in chosen})
+            lines = {name: _by_seed(chosen, name, "accuracy") for name in dict.fromkeys(p.form for p in chosen)}
+            curves(steps, lines, xlabel="step", ylabel="validation accuracy", ax=axis)
+            axis.set_title(f"{depth} layer" + "s" * (depth > 1))
+    return figure
+
+
+if __name__ == "__main__":
+    auto_cli(learning_curves, as_positional=False, prog="python -m experiments.studies.learning_curves")
