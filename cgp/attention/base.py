@@ -117,6 +117,7 @@ class Attention(SamplingMixin, FreezableModule):
         takes_any_mask: whether the block accepts any ``attn_mask``, not only padding or a causal one.
         takes_causal: whether the block accepts a causal mask.
         stochastic: whether the block can draw.
+        weighs_values: whether the mean is a weighted sum of the values.
         queries_of_keys: whether cross-attention maps the keys' tokens as queries, too.
 
     Raises:
@@ -126,7 +127,9 @@ class Attention(SamplingMixin, FreezableModule):
     takes_any_mask = False
     takes_causal = False
     stochastic = False
+    weighs_values = False
     queries_of_keys = False
+    batch_first, _qkv_same_embed_dim = True, False  # torch.nn.TransformerEncoderLayer asks for them
 
     def __init__(
         self, embed_dim: int, num_heads: int, *, processes: tuple[str, ...] = ("query", "key", "value")
@@ -161,7 +164,8 @@ class Attention(SamplingMixin, FreezableModule):
         attn_mask: Tensor | None = None,
         is_causal: bool = False,
         key_noise: Tensor | None = None,
-    ) -> Tensor:
+        need_weights: bool | None = None,
+    ) -> Any:
         """Attend: self-attention of ``query``, or cross-attention with ``key`` and ``value``.
 
         Args:
@@ -170,19 +174,46 @@ class Attention(SamplingMixin, FreezableModule):
             value: tokens, ``(*batch, Nk, d)``; None stands for ``key``.
             key_padding_mask: ``(*batch, Nk)`` bool, True = padding; in self-attention it also masks the queries.
             query_padding_mask: ``(*batch, Nq)`` bool, True = padding; for cross-attention only.
-            attn_mask: ``(Nq, Nk)`` or broadcastable to ``(*batch, h, Nq, Nk)``; bool, True = not attended, or an
-                additive float.
+            attn_mask: ``(Nq, Nk)`` or broadcastable to ``(*batch, h, Nq, Nk)``; bool, True = not attended, as in
+                :class:`torch.nn.MultiheadAttention`, or an additive float.
             is_causal: whether token t sees only the tokens up to t.
             key_noise: variance of the noise of each key, ``(*batch, Nk)``, instead of the block's; of blocks that have
                 ``takes_key_noise``.
+            need_weights: for callers of :class:`torch.nn.MultiheadAttention`, which returns a pair: the tokens, and
+                the weights of the mean, averaged over heads (True, of blocks with ``weighs_values``), or None (False).
 
         Returns:
-            Tokens ``(*batch, Nq, d)``; ``(S, *batch, Nq, d)`` if ``num_samples`` is S and the block draws.
+            Tokens ``(*batch, Nq, d)``; ``(S, *batch, Nq, d)`` if ``num_samples`` is S and the block draws. A pair if
+            ``need_weights`` is given; weights ``(*batch, Nq, Nk)``.
+
+        Raises:
+            ValueError: if weights are needed of a block that has none.
         """
+        if need_weights and not self.weighs_values:
+            raise ValueError(f"need_weights: {type(self).__name__} has no weights of its values; expected False")
         masks: dict[str, Any] = {"key_padding_mask": key_padding_mask, "query_padding_mask": query_padding_mask}
         masks |= {"attn_mask": attn_mask, "is_causal": is_causal, "key_noise": key_noise}
         tokens = self.project(query, key, value, **masks)
-        return self.merge(self.attend(tokens), query.dtype)
+        attended = self.merge(self.attend(tokens), query.dtype)
+        if need_weights is None:
+            return attended
+        return attended, self._weights(tokens).mean(-3).to(query.dtype) if need_weights else None
+
+    @property
+    def in_proj_bias(self) -> Tensor:
+        """Biases of the input projection, by the name in :class:`torch.nn.MultiheadAttention`."""
+        return self.in_proj.bias
+
+    def _weights(self, tokens: AttentionInputs) -> Tensor:
+        """Weights of the values in the mean, ``(*batch, h, Nq, Nk)``."""
+        count = tokens.k.shape[-2]
+        each = torch.eye(count, dtype=tokens.v.dtype, device=tokens.v.device).expand(*tokens.v.shape[:-1], count)
+        with full_precision(tokens.q.device):
+            return self.mean_heads(tokens._replace(v=each, observed=None))
+
+    def mean_heads(self, tokens: AttentionInputs) -> Tensor:
+        """Mean of the heads, ``(*batch, h, Nq, s)``."""
+        return self.attend(tokens)
 
     def attend(self, tokens: AttentionInputs) -> Tensor:
         """Head outputs ``(*batch, h, Nq, s)`` of projected tokens; draws are a leading dimension."""

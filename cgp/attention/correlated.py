@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
 from cgp.attention.formulas.causal import prefix_posterior
@@ -40,16 +41,17 @@ class CorrelatedAttention(PriorAmplitude, GaussianProcessAttention):
             :math:`\tau^2` is divided by the mean sum of a row of C, if that is above one. "softmax": softmax attention
             exactly, with the covariance of :class:`~cgp.attention.softmax_posterior.SoftmaxPosterior` around it (direct
             coupling, squared exponential, no regulariser).
-        kernel: name of the canonical covariance.
+        kernel: name of the canonical covariance, or a kernel of GPyTorch over the s channels of a head.
         noise: observation variance :math:`\sigma^2` in units of :math:`\tau^2`, at least 1e-6: the initial value of a
             learned variance per head; fixed if ``mean`` is "kernel", or beside a regulariser, which rewards less noise.
         objective: regulariser, "marginal" or "joint", see
             :meth:`~cgp.functional.correlated.ExactPosterior.log_density`, or None. Under a causal mask there is no
             joint model of the rows, and no regulariser is added.
-        amplitude: initial prior standard deviation :math:`\tau`, learned per head unless there is a regulariser; None
-            is 1, or 0.1 around softmax.
+        amplitude: initial prior standard deviation :math:`\tau`, learned per head, fixed beside a regulariser; None is
+            1, or 0.1 around softmax. With "kernel" and a regulariser the variance is one, as in the paper.
 
     Raises:
+        TypeError: if an amplitude is given where there is none.
         ValueError: if a string is not one of the listed values, or options exclude each other.
     """
 
@@ -62,7 +64,7 @@ class CorrelatedAttention(PriorAmplitude, GaussianProcessAttention):
         *,
         coupling: str = "direct",
         mean: str = "regression",
-        kernel: str = "rbf",
+        kernel: str | Kernel = "rbf",
         noise: float = 0.01,
         objective: str | None = None,
         amplitude: float | None = None,
@@ -84,9 +86,16 @@ class CorrelatedAttention(PriorAmplitude, GaussianProcessAttention):
             return
         self._start_equal()
         is_learned = objective is None
-        self._register_amplitude(1.0 if amplitude is None else amplitude, is_learned=is_learned)
+        if self.regresses or self._has_amplitude(amplitude):
+            self._register_amplitude(1.0 if amplitude is None else amplitude, is_learned=is_learned)
         if self.regresses:
             self.raw_noise = nn.Parameter(raw_noise(self._noise, num_heads), requires_grad=is_learned)
+
+    def _has_amplitude(self, amplitude: float | None) -> bool:
+        """Whether values as weights are of a process with an amplitude, or of the paper's, whose variance is one."""
+        if self.objective is not None and amplitude is not None:
+            raise TypeError(f"amplitude: mean='kernel' with a regulariser has none, got {amplitude!r}")
+        return self.objective is None
 
     @property
     def noise(self) -> Tensor | float:
@@ -110,10 +119,11 @@ class CorrelatedAttention(PriorAmplitude, GaussianProcessAttention):
         if self.log_amplitude is None:
             return Scales(tokens.v, None, None)
         amplitude = self._unit_amplitude(tokens.k.dtype) if self.regresses else self._amplitude(total(), tokens)
-        if self.objective is None or tokens.is_causal:
-            return Scales(tokens.v, amplitude, None if self.regresses else amplitude.square())
-        factor = amplitude.reciprocal() if self.regresses else amplitude  # for the density of the unit process
-        return Scales(tokens.v * factor[..., None], amplitude, amplitude)
+        if not self.regresses:
+            return Scales(tokens.v, amplitude, amplitude.square())
+        if self.objective is None:
+            return Scales(tokens.v, amplitude, None)
+        return Scales(tokens.v / amplitude[..., None], amplitude, amplitude)  # the density is that of the unit process
 
     def _add_losses(self, posterior: Any, tokens: AttentionInputs) -> None:
         """Negative log-density in nats per real token and column, summed over heads, averaged over the batch."""
@@ -142,7 +152,7 @@ class Scales(NamedTuple):
         return mean if self.gain is None else mean * self.gain[..., None]
 
 
-def _check_options(coupling: str, mean: str, kernel: str, objective: str | None) -> None:
+def _check_options(coupling: str, mean: str, kernel: str | Kernel, objective: str | None) -> None:
     if coupling not in COUPLINGS:
         raise ValueError(f"coupling: expected one of {COUPLINGS}, got {coupling!r}")
     if objective is not None:

@@ -7,15 +7,16 @@ from typing import Any
 
 import torch
 from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
 from linear_operator import LinearOperator
 from torch import Tensor
 
 from cgp.functional.gaussians import Gaussian
-from cgp.functional.kernels import canonical
 from cgp.operators import LazyMultivariateNormal, shared_covariance
 from cgp.variational.loss_terms import LossTerm
 
 from .base import MIN_NOISE, Attention
+from .canonical import use_kernel
 from .inputs import AttentionInputs, EncodedKeys, full_precision
 
 __all__ = ["MIN_NOISE", "GaussianProcessAttention"]
@@ -27,7 +28,7 @@ class GaussianProcessAttention(Attention):
     A subclass defines :meth:`gaussian`, a lazily evaluated posterior, and its loss terms.
 
     Args:
-        kernel: name of the canonical covariance.
+        kernel: name of the canonical covariance, or a kernel of GPyTorch over the s channels of a head.
         noise: observation variance, at least 1e-6; fixed.
 
     Raises:
@@ -43,13 +44,13 @@ class GaussianProcessAttention(Attention):
         num_heads: int,
         *,
         processes: tuple[str, ...] = ("query", "key", "value"),
-        kernel: str = "rbf",
+        kernel: str | Kernel = "rbf",
         noise: float = 0.01,
     ) -> None:
         super().__init__(embed_dim, num_heads, processes=processes)
         if not noise >= MIN_NOISE:
             raise ValueError(f"noise: expected a variance of at least {MIN_NOISE:g}, got {noise!r}")
-        self.canonical = canonical(kernel)
+        self.canonical = use_kernel(self, kernel)
         self._noise = float(noise)
         self._reset_process_maps(stationary=self.canonical.stationary)
 

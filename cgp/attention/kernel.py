@@ -6,14 +6,16 @@ import math
 from typing import Any
 
 import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
 from cgp.attention.formulas.kernel_attention import kernel_attention
-from cgp.functional.kernels import Canonical, canonical
+from cgp.functional.kernels import Canonical
 from cgp.functional.linalg import product
 from cgp.functional.padding import mask_gram, mask_tokens
 
 from .base import Attention
+from .canonical import use_kernel
 from .inputs import AttentionInputs, full_precision
 from .masks import causal_mask
 
@@ -25,6 +27,7 @@ class PriorAmplitude(Attention):
 
     canonical: Canonical
     log_amplitude: nn.Parameter | None
+    weighs_values = True
     regresses = False  # whether values are observations, of which older weights know nothing
 
     def _start_equal(self) -> None:
@@ -83,8 +86,10 @@ class KernelAttention(PriorAmplitude):
     :math:`\tau` is learned per head.
 
     Args:
-        kernel: name of the canonical covariance; lengthscales per dimension are part of the maps.
+        kernel: name of the canonical covariance, or a kernel of GPyTorch; lengthscales per dimension are part of the
+            maps.
         symmetric: whether queries and keys share one map; if not, their maps start equal.
+        normalized: whether the weights are scaled by :math:`a^2`; in the papers they are not.
 
     Raises:
         ValueError: if the kernel is unknown.
@@ -97,13 +102,23 @@ class KernelAttention(PriorAmplitude):
 
     takes_causal = queries_of_keys = True
 
-    def __init__(self, embed_dim: int, num_heads: int, *, kernel: str = "rbf", symmetric: bool = False) -> None:
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        kernel: str | Kernel = "rbf",
+        symmetric: bool = False,
+        normalized: bool = True,
+    ) -> None:
         processes = ("key", "value") if symmetric else ("query", "key", "value")
         super().__init__(embed_dim, num_heads, processes=processes)
         self.symmetric = symmetric
-        self.canonical = canonical(kernel)
+        self.canonical = use_kernel(self, kernel)
         self._start_equal()
-        self._register_amplitude(1.0)
+        self.register_parameter("log_amplitude", None)
+        if normalized:
+            self._register_amplitude(1.0)
 
     def attend(self, tokens: AttentionInputs) -> Tensor:
         """Head outputs ``(*batch, h, Nq, s)`` of projected tokens."""

@@ -58,8 +58,10 @@ def check_padding(process: str, tokens: Tensor, mask: Tensor | None) -> Tensor |
     if mask is None:
         return None
     name = f"{process}_padding_mask"
+    if mask.is_floating_point():
+        mask = _blocked(mask, name)
     if mask.dtype != torch.bool:
-        raise ValueError(f"{name}: expected bool, True = padding, got {mask.dtype}")
+        raise ValueError(f"{name}: expected bool, True = padding, or zeros and -inf, got {mask.dtype}")
     batch, given = tokens.shape[:-1], mask.shape
     if given[-1:] != batch[-1:] or len(given) > len(batch) or given[:-1] != batch[len(batch) - len(given) : -1]:
         plural = "queries" if process == "query" else "keys"
@@ -93,12 +95,7 @@ def _check_pairs(mask: Tensor, num_queries: int, num_keys: int) -> None:
 
 def _reduce(mask: Tensor, padding: Tensor | None, num_queries: int, num_keys: int) -> MaskReading:
     """The padding or causal mask to which a mask over pairs is equivalent."""
-    if mask.is_floating_point():
-        blocked = mask <= torch.finfo(mask.dtype).min / 2
-        if not bool((blocked | (mask == 0)).all()):
-            raise ValueError("attn_mask: expected zeros and -inf (padding or causal) for a GP block, got other biases")
-    else:
-        blocked = mask
+    blocked = _blocked(mask, "attn_mask") if mask.is_floating_point() else mask
     causal = causal_mask(num_queries, num_keys, mask.device)
     if not bool(blocked.any()):
         return MaskReading(padding, None, False)
@@ -109,7 +106,16 @@ def _reduce(mask: Tensor, padding: Tensor | None, num_queries: int, num_keys: in
     if not (same_for_all_queries and same_for_all_heads):
         raise ValueError(
             "attn_mask: expected a padding or a causal mask (a general mask over pairs is no process scale, so the "
-            "Gaussian process is not defined for it), got another"
+            "Gaussian process is not defined for it), got another. A bool mask is read as torch.nn.MultiheadAttention "
+            "reads it, True = not attended; of one for scaled_dot_product_attention, True = attended, pass ~mask"
         )
     columns = blocked[..., 0, :] if mask.dim() < 3 else blocked[..., 0, 0, :]
     return MaskReading(columns if padding is None else padding | columns, None, False)
+
+
+def _blocked(mask: Tensor, name: str) -> Tensor:
+    """Where an additive mask is minus infinity, or nearly so."""
+    blocked = mask <= torch.finfo(mask.dtype).min / 2
+    if may_read(mask) and not bool((blocked | (mask == 0)).all()):
+        raise ValueError(f"{name}: expected zeros and -inf (padding or causal) for a GP block, got other biases")
+    return blocked

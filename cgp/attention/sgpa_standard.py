@@ -35,6 +35,8 @@ class StandardSGPAttention(SymmetricAttention):
         torch.Size([3, 5, 8])
     """
 
+    weighs_values = True
+
     def __init__(
         self,
         embed_dim: int,

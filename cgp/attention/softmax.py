@@ -22,7 +22,7 @@ class SoftmaxAttention(Attention):
         torch.Size([3, 5, 8])
     """
 
-    takes_any_mask = True
+    takes_any_mask = weighs_values = True
     takes_causal = True
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
 from cgp.attention.formulas.causal import causal_product, sparse_prefix_posterior
@@ -64,7 +65,7 @@ class SparseCGPAttention(CorrelatedAttention):
         approximation: str = "dtc",
         coupling: str = "direct",
         mean: str = "regression",
-        kernel: str = "rbf",
+        kernel: str | Kernel = "rbf",
         noise: float = 0.01,
         objective: str | None = None,
         amplitude: float | None = None,
@@ -86,14 +87,15 @@ class SparseCGPAttention(CorrelatedAttention):
         if self.softmax is not None and approximation != "dtc":
             raise ValueError(f"approximation: mean='softmax' needs 'dtc', got {approximation!r}")
         self.num_inducing, self.approximation = num_inducing, approximation
-        if coupling == "latent" and mean == "kernel":
-            if amplitude is not None:
-                raise TypeError(f"amplitude: mean='kernel' with coupling='latent' has none, got {amplitude!r}")
-            self.log_amplitude = None
         scale = self.head_dim**-0.5 if self.canonical.stationary else 1.0  # initial scale of the projected tokens
         scale = scale if self.softmax is None else self.head_dim**-0.25
         start = scale * torch.randn(num_heads, num_inducing, self.head_dim)
         self.inducing_points = nn.Parameter(start)
+
+    def _has_amplitude(self, amplitude: float | None) -> bool:
+        if self.coupling == "latent" and amplitude is not None:
+            raise TypeError(f"amplitude: mean='kernel' with coupling='latent' has none, got {amplitude!r}")
+        return super()._has_amplitude(amplitude) and self.coupling == "direct"
 
     @property
     def takes_key_noise(self) -> bool:

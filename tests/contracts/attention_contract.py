@@ -245,6 +245,41 @@ class AttentionContract:
         for mask in (pairs, additive, pairs.expand(2, 1, NUM_TOKENS, NUM_TOKENS)):
             torch.testing.assert_close(block(x, attn_mask=mask)[:, :5], padded)
 
+    def test_additive_padding_is_read_as_padding(self):
+        block, x = self.block().eval(), self.tokens(2)
+        padding = torch.tensor([[False] * 5 + [True] * 2]).expand(2, NUM_TOKENS)
+        additive = torch.zeros(2, NUM_TOKENS).double().masked_fill(padding, -torch.inf)
+        expected = block(x, key_padding_mask=padding)
+        torch.testing.assert_close(block(x, key_padding_mask=additive), expected)
+
+    def test_weights_are_those_of_the_values_in_the_mean(self):
+        block, x = self.block().eval(), self.tokens(2)
+        out, nothing = block(x, need_weights=False)
+        torch.testing.assert_close(out, block(x))
+        assert nothing is None
+        if not block.weighs_values:
+            with pytest.raises(ValueError, match=f"need_weights: {type(block).__name__} has no weights"):
+                block(x, need_weights=True)
+            return
+        padding = torch.tensor([[False] * 5 + [True] * 2]).expand(2, NUM_TOKENS)
+        out, weights = block(x, key_padding_mask=padding, need_weights=True)
+        assert weights.shape == (2, NUM_TOKENS, NUM_TOKENS)
+        assert not weights[..., 5:].any()
+        tokens = block.project(x, key_padding_mask=padding)
+        heads = block._weights(tokens) @ tokens.v
+        torch.testing.assert_close(block.merge(heads, x.dtype)[:, :5], out[:, :5])
+
+    def test_it_takes_the_place_of_torch_attention(self):
+        if not self.takes_cross:
+            return
+        layer = nn.TransformerEncoderLayer(EMBED_DIM, NUM_HEADS, dim_feedforward=8, dropout=0.0, batch_first=True)
+        layer.self_attn, x = self.make(), self.tokens(2).float()
+        padding = torch.tensor([[False] * 5 + [True] * 2]).expand(2, NUM_TOKENS)
+        for mode in (True, False):
+            out = layer.train(mode)(x, src_key_padding_mask=padding)
+            assert torch.isfinite(out[:, :5]).all()
+        torch.testing.assert_close(out[:, :5], layer(x[:, :5]), rtol=1e-4, atol=1e-4)
+
     def test_other_pairwise_masks_are_refused_unless_the_method_takes_them(self):
         block, x = self.block().eval(), self.tokens(2)
         mask = torch.eye(NUM_TOKENS, dtype=torch.bool)
@@ -325,7 +360,7 @@ class AttentionContract:
             (lambda b: b(torch.zeros(2, 3, 5).double()), r"query: expected tokens .*12.*\(2, 3, 5\)"),
             (lambda b: b(torch.zeros(12).double()), "query: expected tokens"),
             (lambda b: b(TOKENS, key_padding_mask=torch.zeros(2, 4).bool()), "key_padding_mask"),
-            (lambda b: b(TOKENS, key_padding_mask=torch.zeros(2, 3)), "expected bool"),
+            (lambda b: b(TOKENS, key_padding_mask=torch.ones(2, 3)), "key_padding_mask: expected zeros and -inf"),
             (lambda b: b(TOKENS, attn_mask=torch.zeros(2, 2).bool()), "attn_mask: expected"),
             (lambda b: b(TOKENS, TOKENS, torch.zeros(2, 4, 12).double()), "value: expected as many"),
             (lambda b: b(TOKENS, value=TOKENS), "key: expected tokens"),

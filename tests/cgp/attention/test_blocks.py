@@ -1,9 +1,11 @@
 """The blocks under the contract, and their special properties."""
 
+import copy
 from functools import partial
 
 import pytest
 import torch
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from torch import nn
 
 from cgp import CGPAttention, KernelAttention, SoftmaxAttention, SparseCGPAttention, freeze
@@ -73,6 +75,42 @@ class TestCGP(GaussianProcessContract):
 
 class TestLatentCGP(GaussianProcessContract):
     attention, is_variant = partial(CGPAttention, coupling="latent", objective="marginal", amplitude=0.7), True
+
+
+def scaled_matern() -> ScaleKernel:
+    """With one variance and lengthscale per head."""
+    heads = torch.Size([3])
+    return ScaleKernel(MaternKernel(2.5, batch_shape=heads), batch_shape=heads)
+
+
+@pytest.mark.parametrize("make", [CGPAttention, partial(SparseCGPAttention, num_inducing=5)])
+def test_a_kernel_of_gpytorch_is_trained_with_the_block(make):
+    kernel, x = scaled_matern(), torch.randn(2, 7, 12)
+    block = make(12, 3, kernel=kernel)
+    block(x).square().sum().backward()
+    assert all(p.grad is not None and p.grad.any() for p in kernel.parameters())
+    assert block.eval().posterior(x).covariance_matrix.shape == (2, 3, 4, 7, 7)
+    assert torch.isfinite(block(x, is_causal=True)).all()
+
+
+@pytest.mark.parametrize(
+    "make", [CGPAttention, SparseCGPAttention, partial(CGPAttention, mean="kernel"), KernelAttention]
+)
+def test_a_kernel_of_gpytorch_is_the_covariance_of_its_name(make):
+    by_name, x = make(12, 3).double().eval(), torch.randn(2, 7, 12, dtype=torch.float64)
+    block = make(12, 3, kernel=RBFKernel()).double().eval()
+    block.load_state_dict(by_name.state_dict(), strict=False)
+    block.covar_module.lengthscale = 1.0
+    torch.testing.assert_close(block(x), by_name(x))
+    twin = copy.deepcopy(block)
+    twin.covar_module.lengthscale = 0.3
+    assert not torch.allclose(twin(x), block(x))
+    torch.testing.assert_close(block(x), by_name(x))
+
+
+def test_what_is_neither_a_name_nor_a_kernel_is_refused():
+    with pytest.raises(TypeError, match=r"kernel: expected one of \['exponential', .*\] or a gpytorch.kernels.Kernel"):
+        CGPAttention(12, 3, kernel=3.0)
 
 
 class TestWeightsCGP(GaussianProcessContract):

@@ -32,6 +32,18 @@ def test_a_triangle_is_causal_and_keeps_the_padding(kind):
     assert (reading.attn_mask, reading.is_causal) == (None, True)
 
 
+def test_the_convention_of_a_mask_is_said_where_it_is_neither():
+    """A triangle for scaled_dot_product_attention, whose True is attended, is no causal mask here."""
+    with pytest.raises(ValueError, match="MultiheadAttention reads it, True = not attended; .* pass ~mask"):
+        read(attn_mask=~causal_mask(4, 4))
+
+
+def test_an_additive_padding_mask_has_zeros_and_infinities():
+    assert torch.equal(check_padding("key", TOKENS, additive(PADDING)), PADDING)
+    with pytest.raises(ValueError, match="key_padding_mask: expected zeros and -inf"):
+        check_padding("key", TOKENS, torch.full((2, 4), 0.5))
+
+
 def test_both_kinds_of_padding_are_joined():
     last = torch.zeros(1, 4, dtype=torch.bool)
     last[:, -1] = True

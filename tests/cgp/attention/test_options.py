@@ -22,6 +22,7 @@ import cgp
         (cgp.SparseCGPAttention, {"approximation": "fitc"}, "approximation: expected one of"),
         (cgp.SparseCGPAttention, {"mean": "softmax", "approximation": "sor"}, "approximation: mean='softmax' needs"),
         (cgp.SparseCGPAttention, {"mean": "kernel", "coupling": "latent", "amplitude": 9.0}, "amplitude"),
+        (cgp.CGPAttention, {"mean": "kernel", "objective": "joint", "amplitude": 9.0}, "amplitude"),
         (cgp.CGPAttention, {"num_inducing": 4}, "num_inducing"),
         (cgp.KernelAttention, {"noise": 0.1}, "noise"),
         (cgp.SoftmaxAttention, {"kernel": "rbf"}, "kernel"),

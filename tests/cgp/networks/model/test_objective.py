@@ -97,7 +97,7 @@ def test_each_regulariser_alone_stays_bounded(make, coupling, objective):
     The variance does not collapse, but for the exact "joint" form, the only one that pays for certainty: it draws all
     tokens together until the variance is the noise over their number. That is why it is not the default.
     """
-    block, x = make(16, 2, coupling=coupling, objective=objective), torch.randn(2, 10, 16)
+    block, x = make(16, 2, mean="kernel", coupling=coupling, objective=objective), torch.randn(2, 10, 16)
     start = block.token_variance(x).mean().detach()
     optimizer = torch.optim.Adam(block.parameters(), lr=3e-2)
     with sampling(block, "mean"):
