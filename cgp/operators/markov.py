@@ -196,9 +196,9 @@ class MarkovLinearOperator(ExactLinearOperator):
     ) -> tuple[Tensor | None, Tensor | None]:
         r"""Quadratic form of the inverse and log-determinant, in linear time; None for the part that is not requested.
 
-        Within :func:`.leave_out_missing`, NaN rows of the one right-hand side are left out. They count as independent
-        entries of unit density, of variance :math:`1/2\pi` and observed at zero, so that the density of a normal
-        distribution is that of the other rows.
+        Within :func:`cgp.kernels.leave_out_missing`, NaN rows of the one right-hand side are left out. They count as
+        independent entries of unit density, of variance :math:`1/2\pi` and observed at zero, so that the density of a
+        normal distribution is that of the other rows.
 
         Args:
             inv_quad_rhs: ``(*batch, n)`` or ``(*batch, n, S)``.

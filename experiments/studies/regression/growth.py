@@ -243,7 +243,7 @@ class _ExactGP(gpytorch.models.ExactGP):
         self.mean_module, matern = gpytorch.means.ZeroMean(), MaternKernel(nu=1.5, active_dims=[0])
         matern.lengthscale = 1.0
         tasks = IndexKernel(num_tasks=outputs, rank=min(_RANK, outputs), active_dims=[1])
-        tasks.initialize(covar_factor=0.5, var=0.5)
+        tasks.initialize(covar_factor=0.5, var=torch.full((outputs,), 0.5))
         self.covar_module = Markov(matern if outputs == 1 else matern * tasks)
         self.double()
         self.likelihood.noise = _NOISE

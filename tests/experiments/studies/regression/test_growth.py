@@ -8,6 +8,7 @@ import pytest
 from experiments.studies.regression.growth import METHODS, growth, growth_figure
 
 OURS = ["evidence and gradient", "evidence", "fill", "update and forecast"]
+EXACT = ["ExactGP evidence and gradient", "ExactGP fill"]
 
 
 def test_rows_and_picture(tmp_path):
@@ -20,6 +21,13 @@ def test_rows_and_picture(tmp_path):
         assert with_gradient == pytest.approx(alone, rel=1e-12)
         assert 0.0 < float(rows["fill", count, 120]["variance"]) < 0.1
     assert (tmp_path / "regression-growth.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_exact_gp_of_one_output_has_the_evidence_of_the_regressor():
+    ours, theirs = METHODS[OURS[1]](60, 1), METHODS[EXACT[0]](60, 1)
+    assert theirs["evidence"] == pytest.approx(ours["evidence"], rel=1e-10)
+    assert METHODS[EXACT[1]](60, 1)["variance"] == pytest.approx(METHODS["fill"](60, 1)["variance"], rel=1e-8)
+    assert METHODS[EXACT[1]](20, 2)["variance"] > 0.0
 
 
 def test_the_legend_says_what_each_look_stands_for():
