@@ -16,7 +16,7 @@ from sklearn.impute import IterativeImputer
 from sklearn.linear_model import BayesianRidge
 
 from cgp.regression import CorrelatedGPRegressor
-from cgp.regression.scaling import gross_errors
+from cgp.regression.scaling import Accepted
 from experiments.studies.regression.cached_rows import cached_row
 from experiments.studies.regression.multioutput import stations
 from experiments.studies.regression.problems import NORMAL, Array, losses
@@ -134,7 +134,7 @@ def block_scores(problem: Blocks, mean: Array, sd: Array | None) -> dict[str, di
 def _codes(values: Array) -> NDArray[np.bool_]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of how many there are
-        return gross_errors(values)
+        return Accepted.of(values).errors(values)
 
 
 def _all_scores(problem: Blocks, mean: Array, sd: Array | None) -> dict[str, dict[str, float]]:
