@@ -1,7 +1,5 @@
 """The image sets by name: their published properties, and the places where they are searched."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path

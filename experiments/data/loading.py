@@ -1,7 +1,5 @@
 """From a configuration to examples in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 

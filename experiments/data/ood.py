@@ -1,7 +1,5 @@
 """OOD images, predicted besides the test images."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Disjoint parts of a set, and random generators, both determined by names."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Texts read from files: CoLA, IMDB, SST-2, CLINC150."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import lzma

@@ -1,7 +1,5 @@
 """Comparison of methods on the same inputs: levels over seeds, and paired differences with standard errors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self, TypeVar
 

@@ -5,8 +5,6 @@ are *added* to the cross-entropy, weighted by α, summed over layers. One thing 
 latent inputs share one set of inducing inputs, where the code gives the keys a set of their own.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The table of the demo: share prices of which half-years are hidden, filled, scored on what was hidden, and drawn."""
 
-from __future__ import annotations
-
 import io
 from functools import partial
 from pathlib import Path

@@ -1,27 +1,114 @@
-"""One row with one seed, from data to saved predictions, resumable at any moment."""
+"""One row with one seed, from data and initial weights to saved predictions with their provenance, resumable."""
 
 import dataclasses
+import platform
+import resource
+import subprocess
+import sys
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
 
+from cgp.attention import Attention
+from cgp.networks.model.blocks import attention_blocks
+from cgp.networks.model.inducing import initialize_inducing
 from cgp.weights import save_weights
 from experiments.atomic_files import write_atomically
 from experiments.configuration import RunConfig, TrainerConfig
 from experiments.data import check_inputs, load, requested_ood
-from experiments.data.examples import Batches, DataSplits
+from experiments.data.examples import Batches, DataSplits, Examples, batch
 from experiments.methods import DERIVED, OF_PREDICTIONS, Request, fit_covariance
 from experiments.methods.build import build
 from experiments.runs.identity import check_name
-from experiments.runs.initial import start_from
 from experiments.runs.predicting import predict_sets, recorded_inputs
-from experiments.runs.provenance import forget_peak, peak_bytes, provenance
 from experiments.runs.run import Run, needed_runs
 from experiments.training import ClassificationModule, FitSummary
 from experiments.training import fit as train
 from experiments.training.fit import process_rank
 
-__all__ = ["perform", "predict_again"]
+__all__ = ["forget_peak", "peak_bytes", "perform", "predict_again", "provenance", "start_from"]
+
+_STAND_INS = {"query": "key", "latent": "key"}  # a latent process at the keys: its mean starts near the one-hop mean
+_INDUCING_FROM = 256  # examples among whose tokens the inducing inputs are chosen
+
+
+@torch.no_grad()
+def start_from(model: nn.Module, source: nn.Module, examples: Examples) -> None:
+    """Copy the parameters that two networks have in common, process by process in their attention blocks.
+
+    A process that the source lacks is initialised by its keys' map. Inducing inputs are chosen among the tokens of
+    a few training examples.
+    """
+    state, blocks = model.state_dict(), attention_blocks(model)
+    given = source.state_dict()
+    shared = {name: value for name, value in given.items() if name in state and state[name].shape == value.shape}
+    sources = attention_blocks(source)
+    if len(sources) != len(blocks) or not any(name.startswith("embedding") or ".embedding" in name for name in shared):
+        raise ValueError("init_from: expected a run of a model of the same sizes, got one of others")
+    model.load_state_dict(shared, strict=False)
+    for block, other in zip(blocks, sources, strict=True):
+        _copy_processes(block, other)
+    first = torch.arange(min(_INDUCING_FROM, len(examples)))
+    initialize_inducing(model, batch(examples, first)[0])
+
+
+def _copy_processes(block: Attention, source: Attention) -> None:
+    maps = dict(zip(source.processes, source.in_proj.weight.chunk(len(source.processes)), strict=True))
+    biases = dict(zip(source.processes, source.in_proj.bias.chunk(len(source.processes)), strict=True))
+    weight, bias = (part.chunk(len(block.processes)) for part in (block.in_proj.weight, block.in_proj.bias))
+    for place, process in enumerate(block.processes):
+        name = process if process in maps else _STAND_INS.get(process)
+        if name in maps:
+            weight[place].copy_(maps[name])
+            bias[place].copy_(biases[name])
+
+
+_PACKAGES = (
+    *("torch", "gpytorch", "linear-operator", "lightning", "torchmetrics", "torchvision", "scikit-learn", "numpy"),
+)
+_KILO = 1 if sys.platform == "darwin" else 1024
+_CLEAR = Path("/proc/self/clear_refs")  # Linux: "5" resets the peak to the memory in use
+
+
+def provenance() -> dict[str, Any]:
+    """Command, commit (marked if files differ from it), versions, and processor."""
+    return {
+        "command": " ".join(["python -m experiments", *sys.argv[1:]]),
+        "commit": _commit(),
+        "versions": {"python": platform.python_version()} | {name: metadata.version(name) for name in _PACKAGES},
+        "machine": {"system": platform.system(), "processor": platform.machine(), "threads": torch.get_num_threads()},
+    }
+
+
+def _commit() -> str:
+    """Return the commit of the checkout, or "unknown" if there is none."""
+    describe = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(describe, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()
+
+
+def forget_peak(device: torch.device) -> None:
+    """Reset the peak to the memory in use, so that an earlier run in this process does not count.
+
+    For the CPU, this is possible only on Linux.
+    """
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    elif _CLEAR.exists():
+        _CLEAR.write_text("5", encoding="ascii")
+
+
+def peak_bytes(device: torch.device) -> int:
+    """Return the peak in bytes: of tensors on a GPU, otherwise of the whole process including library code."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return _KILO * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def perform(

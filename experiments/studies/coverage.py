@@ -7,8 +7,6 @@ the model as it is, on two numbers of its mean token as logits of two classes, a
 with the widest posterior predicts draws that vary and are those of a conversion by hand with that amplitude.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil

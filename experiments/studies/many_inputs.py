@@ -1,7 +1,5 @@
 """Memory of predictions and assessments by the number of inputs: peak resident set of a process for each."""
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

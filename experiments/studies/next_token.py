@@ -7,8 +7,6 @@ over entropy is the gain in held-out log-likelihood of "this token was wrong" in
 over texts. Standard errors: bootstrap over texts (AUROC), spread over texts (gain).
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import lzma

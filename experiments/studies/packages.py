@@ -1,7 +1,5 @@
 """Models whose weights come in packages, and weights in ONNX files."""
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
 from importlib.util import find_spec

@@ -4,8 +4,6 @@ Every row with and without a temperature, which is fitted to its own validation 
 `python -m experiments.studies.paired RUNS/cola --sets '[test, out-of-domain]' --measures '["MCC %", NLL, "ECE %"]'`
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path

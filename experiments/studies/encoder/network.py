@@ -1,7 +1,5 @@
 """The host's states of sentences below, and its upper layers with another attention, initialised at its scale."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Families of functions, drawn or days of air temperature: what is trained on, and what models are scored on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Models that condition exactly: under fixed kernels, kernels written by a transformer, or of learned features."""
 
-from __future__ import annotations
-
 import math
 
 import torch

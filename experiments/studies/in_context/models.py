@@ -1,7 +1,5 @@
 """The compared models, and how long each is trained."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Neural processes: transformers that read contexts and targets as tokens, and a convolutional one."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a model says of the targets, a mixture of Gaussians, and its scores by test function, to compare in pairs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple

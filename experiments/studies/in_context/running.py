@@ -1,7 +1,5 @@
 """Train models on streams of functions and score them, one folder for each run."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The tables and the learning curves of docs/results/in-context.md and in-context-larger.md."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

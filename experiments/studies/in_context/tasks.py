@@ -1,7 +1,5 @@
 """Functions of one input, of which some points are observed and others asked."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import NamedTuple, Self

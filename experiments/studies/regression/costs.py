@@ -1,7 +1,5 @@
 """What fits and single evaluations cost: the seconds that are expected, and those that they take."""
 
-from __future__ import annotations
-
 import math
 import time
 import warnings
@@ -16,9 +14,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from cgp.regression import NUTS, CorrelatedGPRegressor, Minibatches, correlated_covariance
 from cgp.regression.solvers.choice import SOLVERS, Problem
-from experiments.studies.regression.cached_rows import cached_row
 from experiments.studies.regression.multioutput import SETS
 from experiments.studies.regression.problems import Array, with_gaps
+from experiments.studies.regression.report import cached_row
 
 __all__ = ["PROBLEMS", "fits", "forms"]
 

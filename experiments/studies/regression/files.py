@@ -1,7 +1,5 @@
 """Files of five other kinds, filled by `cgp fill` without an option: what was hidden beside what is written."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -12,10 +10,9 @@ import numpy as np
 import pandas as pd
 
 from cgp import commands
-from experiments.studies.regression.cached_rows import cached_row
 from experiments.studies.regression.imputers import IMPUTERS, imputer_scores
 from experiments.studies.regression.problems import Array, Gaps
-from experiments.studies.regression.report import with_peers, write_results
+from experiments.studies.regression.report import cached_row, with_peers, write_results
 
 __all__ = ["FILES", "TableFile", "by_command", "files", "hide"]
 

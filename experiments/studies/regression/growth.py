@@ -1,7 +1,5 @@
 """What a series costs as its rows grow: seconds and memory of the linear form, beside quasiseparable solvers."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import math
@@ -26,9 +24,8 @@ from cgp.regression import CorrelatedGPRegressor, SeriesCorrelatedGPRegression, 
 from cgp.regression.observations import Observations
 from cgp.regression.solvers.choice import SOLVERS, Problem
 from experiments.atomic_files import write_atomically
-from experiments.studies.regression.cached_rows import cached_row
 from experiments.studies.regression.problems import Array
-from experiments.studies.regression.report import write_results
+from experiments.studies.regression.report import cached_row, write_results
 
 __all__ = ["METHODS", "growth", "growth_figure", "table"]
 Row = Mapping[str, Any]

@@ -1,7 +1,5 @@
 """Imputers side by side on tables whose hidden values are known: scikit-learn's, statsmodels' and PyPOTS's."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -19,12 +17,11 @@ from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, KNNImputer
 
 from cgp import CorrelatedGPImputer
-from experiments.studies.regression.cached_rows import cached_row
 from experiments.studies.regression.methods import outputs
 from experiments.studies.regression.multioutput import SETS
 from experiments.studies.regression.problems import SITES, Array, Gaps, gap_scores, standardised, with_gaps
 from experiments.studies.regression.referee import WINDOWS
-from experiments.studies.regression.report import with_peers, write_results
+from experiments.studies.regression.report import cached_row, with_peers, write_results
 from experiments.studies.regression.series import METHODS
 
 __all__ = ["ENDS", "IMPUTERS", "ends", "imputer_scores", "imputers"]

@@ -1,7 +1,5 @@
 """The compared methods: our regressors and GPyTorch's, with one signature."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence

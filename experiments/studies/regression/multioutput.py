@@ -1,7 +1,5 @@
 """Several outputs with gaps, all to be predicted: soil, weather, wind, tide, air quality and exchange rates."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import lzma
@@ -13,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from experiments.studies.regression.cached_rows import cached_row
 from experiments.studies.regression.methods import MULTIOUTPUT, Outputs
 from experiments.studies.regression.problems import (
     GAPS,
@@ -26,7 +23,7 @@ from experiments.studies.regression.problems import (
     scores,
     with_gaps,
 )
-from experiments.studies.regression.report import with_pairs, with_peers, write_results
+from experiments.studies.regression.report import cached_row, with_pairs, with_peers, write_results
 
 __all__ = ["SETS", "jura", "jura_problem", "multioutput", "stations"]
 

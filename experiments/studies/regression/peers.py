@@ -1,7 +1,5 @@
 """GPyTorch's models, with the same standardised data, initial values, optimizer, precision and noise floor as ours."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any

@@ -1,7 +1,5 @@
 """Regression problems and tables with gaps, answers, and scores."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

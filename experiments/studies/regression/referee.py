@@ -1,7 +1,5 @@
 """Whether the referee of gaps chooses well: its method beside the best one, on values that it has not seen."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,10 +11,9 @@ from cgp import CorrelatedGPImputer, GapReport, assess_gaps
 from cgp.tables.frames.gaps import runs_of
 from cgp.tables.frames.table import read_table
 from cgp.tables.referee.trials import HiddenBlocks
-from experiments.studies.regression.cached_rows import cached_row
 from experiments.studies.regression.multioutput import SETS
 from experiments.studies.regression.problems import GAPS, Array, losses, with_gaps
-from experiments.studies.regression.report import write_results
+from experiments.studies.regression.report import cached_row, write_results
 
 __all__ = ["WINDOWS", "referee"]
 

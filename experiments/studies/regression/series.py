@@ -1,7 +1,5 @@
 """Long series with gaps: errors in hidden blocks, of our regressor and of common methods."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -17,10 +15,9 @@ from sklearn.linear_model import BayesianRidge
 
 from cgp.regression import CorrelatedGPRegressor
 from cgp.regression.scaling import Accepted
-from experiments.studies.regression.cached_rows import cached_row
 from experiments.studies.regression.multioutput import stations
 from experiments.studies.regression.problems import NORMAL, Array, losses
-from experiments.studies.regression.report import with_peers, write_results
+from experiments.studies.regression.report import cached_row, with_peers, write_results
 
 __all__ = ["METHODS", "SERIES", "Blocks", "block_scores", "series", "with_blocks"]
 

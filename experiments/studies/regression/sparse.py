@@ -1,7 +1,5 @@
 """Exact and sparse regression: the UCI sets with their standard splits, and a function of ever more rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,11 +11,10 @@ from matplotlib.figure import Figure
 
 from cgp.plotting import style
 from experiments.atomic_files import write_atomically
-from experiments.studies.regression.cached_rows import cached_row
 from experiments.studies.regression.methods import PEERS, SPARSE, Method, chosen, stochastic
 from experiments.studies.regression.peers import svgp
 from experiments.studies.regression.problems import Problem, scores
-from experiments.studies.regression.report import with_peers, write_results
+from experiments.studies.regression.report import cached_row, with_peers, write_results
 
 __all__ = ["evidence_figure", "evidence_pairs", "scaling", "scaling_problem", "uci", "uci_problem"]
 

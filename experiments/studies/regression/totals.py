@@ -1,7 +1,5 @@
 """Whether the intervals of sums over gaps hold: daily sums of filled tables beside the true ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,11 +9,10 @@ import numpy as np
 import pandas as pd
 
 from cgp import CorrelatedGPImputer
-from experiments.studies.regression.cached_rows import cached_row
 from experiments.studies.regression.multioutput import SETS
 from experiments.studies.regression.problems import NORMAL, Array, with_gaps
 from experiments.studies.regression.referee import WINDOWS
-from experiments.studies.regression.report import write_results
+from experiments.studies.regression.report import cached_row, write_results
 from experiments.studies.regression.series import SERIES, with_blocks
 
 __all__ = ["by_logarithms", "by_values", "sum_scores", "totals"]

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from cgp.networks.tasks.metrics import aurc
 from cgp.plotting import interval_coverage, reliability_diagram, risk_coverage, style
-from experiments.evaluation.calibration import reliability_bins
+from experiments.evaluation.protocols import reliability_bins
 from tests.cgp.plotting.conftest import legend
 
 

@@ -19,9 +19,8 @@ from experiments.evaluation import (
     negative_log_likelihood,
     uncertainty,
 )
-from experiments.evaluation.calibration import reliability_bins
 from experiments.evaluation.detection import detection_report
-from experiments.evaluation.protocols import rules
+from experiments.evaluation.protocols import reliability_bins, rules
 from tests.experiments.evaluation.simulated import draws
 
 LOGITS = arrays(np.float64, st.tuples(*[st.integers(1, 4)] * 2, st.integers(2, 4)), elements=st.floats(-50, 50))

@@ -8,7 +8,7 @@ import torch
 
 from experiments.runs import Run, find_runs
 from experiments.runs.parsing import resolve
-from experiments.runs.provenance import forget_peak, peak_bytes
+from experiments.runs.performing import forget_peak, peak_bytes
 
 
 def complete(path, config):

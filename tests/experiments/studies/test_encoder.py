@@ -15,10 +15,10 @@ from experiments.configuration import TrainingConfig
 from experiments.data import DataSplits, Examples
 from experiments.data.contextual import contextual_states
 from experiments.data.examples import DataDescription
-from experiments.studies.encoder import fitting, table
 from experiments.studies.encoder import network as lower
+from experiments.studies.encoder import study
 from experiments.studies.encoder.network import OUT_OF_SCOPE, ROWS, new_parameters, sentences, upper
-from experiments.training.rates import build_optimizer, rate_schedule
+from experiments.training.classification import build_optimizer, rate_schedule
 
 
 @pytest.fixture
@@ -95,27 +95,27 @@ def splits_of(width):
 
 def test_runs_are_trained_once_compared_and_assessed(host, tmp_path, monkeypatch, capsys):
     splits = splits_of(24)
-    monkeypatch.setattr(fitting, "host", lambda: host)
-    monkeypatch.setattr(fitting, "sentences", lambda *_: splits)
+    monkeypatch.setattr(study, "host", lambda: host)
+    monkeypatch.setattr(study, "sentences", lambda *_: splits)
     for row, seed in (("softmax", 0), ("softmax", 1), ("sparse_cgp", 0), ("sparse_cgp", 0)):
-        fitting.fit(row=row, data=tmp_path, out=tmp_path, seed=seed, epochs=1)
+        study.fit(row=row, data=tmp_path, out=tmp_path, seed=seed, epochs=1)
     assert capsys.readouterr().out.count("validation NLL") == 3
-    table.table(out=tmp_path)
+    study.table(out=tmp_path)
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("| softmax-1 ") for line in lines) == 9
     assert any(line.startswith("| last-layer Laplace + temperature | 2 |") for line in lines)
     assert any(line.startswith("| sparse_cgp-1 | epistemic | 1 |") for line in lines)
-    fitting.assess(data=tmp_path, out=tmp_path)
+    study.assess(data=tmp_path, out=tmp_path)
     assert "out of scope" in capsys.readouterr().out.split("\n\n")[-2]
 
 
 def test_new_parameters_learn_ten_times_as_fast(host, tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr(fitting, "host", lambda: host)
-    monkeypatch.setattr(fitting, "sentences", lambda *_: splits_of(24))
-    monkeypatch.setattr(fitting, "train", lambda module, *_, training, **__: seen.append((module, training)) or 1 / 0)
+    monkeypatch.setattr(study, "host", lambda: host)
+    monkeypatch.setattr(study, "sentences", lambda *_: splits_of(24))
+    monkeypatch.setattr(study, "train", lambda module, *_, training, **__: seen.append((module, training)) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        fitting.fit(row="sparse_cgp", data=tmp_path, out=tmp_path, learning_rate=2e-3)
+        study.fit(row="sparse_cgp", data=tmp_path, out=tmp_path, learning_rate=2e-3)
     ((module, training),) = seen
     assert isinstance(training, TrainingConfig)
     optimizer = build_optimizer(module.groups, module.method, training)
@@ -150,14 +150,14 @@ def test_sentences_are_the_states_above_the_lower_layers(host, tmp_path, monkeyp
 def test_detectors_are_those_of_an_assessment_by_hand():
     """Distance and energy are added in standard deviations over the validation sentences."""
     rng = np.random.default_rng(0)
-    arrays = {f"{part}.logits": rng.normal(size=(3, 60, 4)) for part in table._PARTS}
-    arrays |= {f"{part}.features": rng.normal(size=(60, 5)) for part in table._PARTS}
-    arrays |= {f"{part}.labels": np.arange(60) % 4 for part in table._PARTS}
-    inside, outside = table._detectors(arrays)["Mahalanobis + energy"]
+    arrays = {f"{part}.logits": rng.normal(size=(3, 60, 4)) for part in study._PARTS}
+    arrays |= {f"{part}.features": rng.normal(size=(60, 5)) for part in study._PARTS}
+    arrays |= {f"{part}.labels": np.arange(60) % 4 for part in study._PARTS}
+    inside, outside = study._detectors(arrays)["Mahalanobis + energy"]
     distance = Mahalanobis.of_classes(arrays["train.features"], arrays["train.labels"])
-    energy = {part: -logsumexp(arrays[f"{part}.logits"].mean(0), axis=-1) for part in table._PARTS}
-    far = {part: distance.distances(arrays[f"{part}.features"]) for part in table._PARTS}
+    energy = {part: -logsumexp(arrays[f"{part}.logits"].mean(0), axis=-1) for part in study._PARTS}
+    far = {part: distance.distances(arrays[f"{part}.features"]) for part in study._PARTS}
     for part, scores in (("test", inside), (OUT_OF_SCOPE, outside)):
         expected = sum((v[part] - v["validation"].mean()) / v["validation"].std() for v in (energy, far))
         np.testing.assert_allclose(scores, expected, rtol=1e-10)
-    assert list(table._detectors(arrays))[:2] == ["1 - confidence", "energy"]
+    assert list(study._detectors(arrays))[:2] == ["1 - confidence", "energy"]

@@ -1,6 +1,8 @@
 """Training: resumed equals uninterrupted, the best epoch is kept, α increases."""
 
 import dataclasses
+import os
+import random
 import shutil
 
 import numpy as np
@@ -12,8 +14,7 @@ from experiments.configuration import DataConfig
 from experiments.data import batch, load
 from experiments.methods.build import build
 from experiments.training import fit
-from experiments.training.checkpoints import read_checkpoint
-from experiments.training.fit import QUIET
+from experiments.training.fit import QUIET, AtomicCheckpoints, read_checkpoint, sound_checkpoint
 from tests.experiments.tiny import CGP, DIGITS, SOFTMAX, TRAINING, configured
 
 SPLITS = load(DataConfig(), seed=0)
@@ -153,3 +154,75 @@ def test_half_precision_leaves_the_process_algebra_in_single(tmp_path, monkeypat
     summary = fitted(module, tmp_path, trainer=dataclasses.replace(QUIET, precision="bf16-mixed"))
     assert np.isfinite(summary.validation_nll)
     assert seen == {"projection": torch.bfloat16, "heads": torch.float32}
+
+
+STATE = {"epoch": 3, "state_dict": {"weight": torch.arange(2000.0)}}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two checkpoints, one after the other."""
+    for epoch in (2, 3):
+        AtomicCheckpoints().save_checkpoint(STATE | {"epoch": epoch}, tmp_path / "last.ckpt")
+    return tmp_path
+
+
+def test_the_one_before_is_kept(folder):
+    assert {path.name for path in folder.iterdir()} == {"last.ckpt", "previous.ckpt"}
+    epochs_kept = [read_checkpoint(folder / f"{name}.ckpt")["epoch"] for name in ("previous", "last")]
+    assert epochs_kept == [2, 3]
+    assert sound_checkpoint(folder) == folder / "last.ckpt"
+    assert sound_checkpoint(folder / "empty") is None
+
+
+def test_flipped_bytes_are_noticed(folder):
+    """PyTorch itself reads most of them as if nothing were."""
+    path, generator = folder / "last.ckpt", random.Random(0)
+    whole = path.read_bytes()
+    first = whole.index(b"\x00\x00\x80?\x00\x00\x00@")  # 1.0, 2.0: within the weights
+    for place in generator.sample(range(first, first + 7000), 50):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << generator.randrange(8)
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="last.ckpt: expected a checkpoint, got a damaged file"):
+            read_checkpoint(path)
+        assert sound_checkpoint(folder) == folder / "previous.ckpt"
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
+def test_what_is_cut_off_is_noticed(folder, share):
+    for name in ("last.ckpt", "previous.ckpt"):
+        path = folder / name
+        path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    with pytest.raises(ValueError, match="last.ckpt: expected a checkpoint, got a damaged file; remove"):
+        sound_checkpoint(folder)
+
+
+class Harmful:
+    """What a pickle runs when it is read."""
+
+    def __reduce__(self):
+        return os.mkdir, ("harm",)
+
+
+def test_a_pickle_is_not_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"epoch": Harmful()}, "last.ckpt")
+    with pytest.raises(ValueError, match="expected a checkpoint, got a damaged file"):
+        sound_checkpoint(tmp_path)
+    assert not (tmp_path / "harm").exists()
+
+
+def test_a_failed_write_keeps_the_previous_file(folder, monkeypatch):
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+
+    def full(path, content):
+        with path.open("wb") as file:
+            file.write(content[: len(content) // 2])
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(type(folder), "write_bytes", full)
+    with pytest.raises(OSError, match="No space left on device"):
+        AtomicCheckpoints().save_checkpoint(STATE, folder / "last.ckpt")
+    assert set(folder.iterdir()) == set(before)
+    assert (folder / "last.ckpt").read_bytes() == before[folder / "last.ckpt"]

@@ -7,11 +7,10 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from experiments.studies.regression import multioutput
-from experiments.studies.regression.cached_rows import cached_row, stored_row
 from experiments.studies.regression.methods import MULTIOUTPUT, SPARSE, chosen
 from experiments.studies.regression.multioutput import jura, jura_problem
 from experiments.studies.regression.problems import GAPS, SITES, Answer, Problem, gap_scores, scores, with_gaps
-from experiments.studies.regression.report import summary_table, with_pairs, with_peers
+from experiments.studies.regression.report import cached_row, stored_row, summary_table, with_pairs, with_peers
 from experiments.studies.regression.sparse import evidence_figure, evidence_pairs, uci_problem
 
 

@@ -1,11 +1,11 @@
-"""The table of what fits are expected to take, and take."""
+"""The tables of what fits and evaluations are expected to take, and take."""
 
 import json
 
 import numpy as np
 
 from cgp.regression import MAP, CorrelatedGPRegressor
-from experiments.studies.regression.costs import PROBLEMS, FitProblem, fits
+from experiments.studies.regression.costs import PROBLEMS, FitProblem, fits, forms
 
 
 def test_a_fit_is_measured_beside_what_is_expected(monkeypatch, tmp_path, capsys):
@@ -21,3 +21,13 @@ def test_a_fit_is_measured_beside_what_is_expected(monkeypatch, tmp_path, capsys
     true = stored["processor_seconds"] / seconds
     assert (expected, measured) == (f"{seconds:.1f}", f"{stored['processor_seconds']:.1f}")
     assert (ratio, factor) == (f"{true:.2f}", f"largest factor: {max(true, 1 / true):.2f}")
+
+
+def test_table_has_both_forms(capsys):
+    forms(num_observations=(32,), repetitions=1)
+    _, _, *lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4
+    for line in lines:
+        *_, exact, expected, linear, linear_expected = (cell.strip() for cell in line.strip("|").split("|"))
+        assert min(float(expected), float(linear_expected)) >= 0.001
+    assert min(float(exact), float(linear)) >= 0.0

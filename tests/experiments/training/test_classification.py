@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from experiments.training.rates import build_optimizer, learning_rate_factor, rate_schedule
+from experiments.training.classification import build_optimizer, learning_rate_factor, rate_schedule
 from tests.experiments.tiny import SOFTMAX, TRAINING
 
 
