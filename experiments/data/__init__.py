@@ -6,7 +6,6 @@ from experiments.data.examples import Batches, DataSplits, Examples, InputSet, b
 from experiments.data.loading import check_inputs, input_sets, load
 from experiments.data.ood import OWN_IMAGES, requested_ood
 from experiments.data.partition import generator_for
-from experiments.data.stand_ins import write_stand_in
 
 __all__ = [
     "DIGITS_CORRUPTIONS",
@@ -24,5 +23,4 @@ __all__ = [
     "input_sets",
     "load",
     "requested_ood",
-    "write_stand_in",
 ]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.data import write_stand_in
+from tests.experiments.data.stand_ins import write_stand_in
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from experiments.configuration import DataConfig
-from experiments.data import batch, contextual, load, write_stand_in
+from experiments.data import batch, contextual, load
 from experiments.data.contextual import contextual_states
+from tests.experiments.data.stand_ins import write_stand_in
 
 transformers = pytest.importorskip("transformers", reason="transformers comes with the extra `text`")
 SYMBOLS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "dog", "sees", "likes", "."]

@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from experiments.configuration import CorruptionConfig, DataConfig
-from experiments.data import batch, corruption_source, input_sets, load, write_stand_in
+from experiments.data import batch, corruption_source, input_sets, load
 from experiments.data.corrupted_sets import published_corruption
 from experiments.data.corruption import CORRUPTIONS, corrupted
 from experiments.data.digits import DIGITS_CORRUPTIONS, OOD_KINDS, digits_parts
 from tests.experiments.data.files import paint, parts, random_images, write_arrays
+from tests.experiments.data.stand_ins import write_stand_in
 
 
 def test_the_digits_are_a_data_set():

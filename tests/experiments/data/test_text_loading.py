@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.configuration import DataConfig
-from experiments.data import input_sets, load, write_stand_in
+from experiments.data import input_sets, load
 from experiments.data.text_loading import PADDING, UNKNOWN, Vocabulary, words
 from experiments.data.texts import read_cola
 from tests.experiments.data.files import parts
+from tests.experiments.data.stand_ins import write_stand_in
 
 
 @pytest.fixture

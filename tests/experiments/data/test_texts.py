@@ -7,8 +7,8 @@ import lzma
 import pytest
 
 from experiments.data import texts as module
-from experiments.data import write_stand_in
 from experiments.data.texts import PUBLISHED_TEXTS, read_clinc150, read_cola, read_imdb, read_sst2
+from tests.experiments.data.stand_ins import write_stand_in
 
 READERS = {"cola": read_cola, "imdb": read_imdb, "sst2": read_sst2, "clinc150": read_clinc150}
 FILES = {

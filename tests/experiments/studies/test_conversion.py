@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from experiments.configuration import CorruptionConfig, DataConfig
-from experiments.data import write_stand_in
 from experiments.studies.conversion.compare import METHODS, Task, calibration_images, compare, timing
 from experiments.studies.conversion.training import cifar10, train, trained
+from tests.experiments.data.stand_ins import write_stand_in
 
 FEW = CorruptionConfig(kinds=("gaussian_noise", "contrast"), severities=(1, 5), limit=20)
 

@@ -1,4 +1,4 @@
-"""Tiny stand-ins for the public sets, in their layouts, for smoke runs and tests without the data."""
+"""Tiny stand-ins for the public sets, in their layouts, for tests without the data."""
 
 import json
 import lzma
