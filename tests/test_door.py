@@ -107,3 +107,11 @@ def test_the_rooms_import_what_the_architecture_says() -> None:
         expected = set() if listed in ("torch", "nothing of cgp") else set(listed.split(", "))
         optional = {"plotting", "comparisons"}  # pictures of results, and what all reports share
         assert others - optional == expected - optional, f"docs/ARCHITECTURE.md: {room} imports {sorted(others)}"
+
+
+@pytest.mark.parametrize("part", ["cgp", "models", "experiments"])
+def test_folders_of_tests_mirror_those_of_the_code(part: str) -> None:
+    tests = ROOT / "tests"
+    folders = {path.parent.relative_to(tests) for path in (tests / part).rglob("test_*.py")}
+    assert len(folders) > 0
+    assert sorted(str(folder) for folder in folders if not (ROOT / folder).is_dir()) == []

@@ -1,15 +1,12 @@
 """Several outputs with gaps, all to be predicted: soil, weather, wind, tide, air quality and exchange rates."""
 
-import csv
-import gzip
-import lzma
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from experiments.studies.regression.methods import MULTIOUTPUT, Outputs
 from experiments.studies.regression.problems import (
@@ -124,16 +121,12 @@ def stations(data: Path, grid: Array, column: str) -> Array:
     """One quantity at four stations on a coast at hours since the year's start, ``(n, 4)``, NaN where missing."""
     columns = []
     for station in _STATIONS:
-        with gzip.open(data / "weather_south_coast" / f"{station}.csv.gz", "rt", encoding="utf-8") as file:
-            series = [
-                ((datetime.strptime(f"{row['Date']} {row['Time']}", "%d/%m/%Y %H:%M")), float(row[column]))
-                for row in csv.DictReader(file)
-                if row[column] not in ("N/A", "")
-            ]
-        hours = np.array([(when - datetime(2020, 1, 1)).total_seconds() / 3600.0 for when, _ in series])
-        values = dict(zip(np.round(hours, 2), (value for _, value in series), strict=True))
-        columns.append([values.get(hour, np.nan) for hour in np.round(grid, 2)])
-    return np.array(columns).T
+        table = pd.read_csv(data / "weather_south_coast" / f"{station}.csv.gz", na_values="N/A").dropna(subset=column)
+        times = pd.to_datetime(table["Date"] + " " + table["Time"], format="%d/%m/%Y %H:%M")
+        hours = ((times - pd.Timestamp(2020, 1, 1)) / pd.Timedelta(hours=1)).round(2)
+        series = pd.Series(table[column].to_numpy(np.float64), index=hours)
+        columns.append(series[~series.index.duplicated(keep="last")].reindex(np.round(grid, 2)).to_numpy())
+    return np.column_stack(columns)
 
 
 def _weather(data: Path, window: int, column: str = "ATMP") -> tuple[Array, Array]:
@@ -144,20 +137,16 @@ def _weather(data: Path, window: int, column: str = "ATMP") -> tuple[Array, Arra
 
 def _air(data: Path, window: int) -> tuple[Array, Array]:
     """Seven gases and sensors, every second hour over ten days; windows are 30 days apart."""
-    with lzma.open(data / "airquality" / "AirQualityUCI.csv.xz", "rt", encoding="latin-1") as file:
-        table = [row for row in csv.DictReader(file, delimiter=";") if row["Date"]]
+    table = pd.read_csv(data / "airquality" / "AirQualityUCI.csv.xz", sep=";", decimal=",", encoding="latin-1")
     start = 24 * (20 + 30 * window)
-    values = [[float(row[name].replace(",", ".")) for name in _GASES] for row in table[start : start + 240 : 2]]
-    numbers = np.array(values)
-    return np.arange(0.0, 240.0, 2.0)[:, None], np.where(numbers == -200.0, np.nan, numbers)
+    values = table[list(_GASES)].iloc[start : start + 240 : 2].to_numpy(np.float64)
+    return np.arange(0.0, 240.0, 2.0)[:, None], np.where(values == -200.0, np.nan, values)
 
 
 def _exchange(data: Path, window: int) -> tuple[Array, Array]:
     """Logarithms of nine rates to the dollar on a hundred days."""
-    with (data / "exchange" / "currency_exchange.csv").open(encoding="utf-8") as file:
-        table = list(csv.DictReader(file))[100 * window : 100 * window + 100]
-    rates = np.array([[float(row[f"{name}/USD"]) for name in _RATES] for row in table])
-    return np.array([[float(row["Jul.Day"])] for row in table]), np.log(rates)
+    table = pd.read_csv(data / "exchange" / "currency_exchange.csv").iloc[100 * window : 100 * window + 100]
+    return table[["Jul.Day"]].to_numpy(np.float64), np.log(table[[f"{name}/USD" for name in _RATES]].to_numpy())
 
 
 SETS: Mapping[str, Callable[[Path, int], tuple[Array, Array]]] = {
