@@ -1,17 +1,15 @@
 """Comparison of methods on the same inputs: levels over seeds, and paired differences with standard errors."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cgp.networks.tasks import metrics
-from experiments.evaluation.metrics import matthews_correlation
+from experiments.evaluation.metrics import Array, matthews_correlation
 
 __all__ = ["MEASURES", "Measure", "Scored", "auroc_difference", "difference", "mean_difference"]
 
-Array = NDArray[Any]
 T = TypeVar("T")
 
 _RESAMPLES = 200

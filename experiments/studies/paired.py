@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cgp.networks.methods.temperature_scaling import fit_temperature
 from cgp.networks.tasks.metrics import auroc
 from experiments.evaluation import mean_probabilities, uncertainty
+from experiments.evaluation.metrics import Array
 from experiments.evaluation.paired import MEASURES, Scored, auroc_difference, difference
 from experiments.grids import markdown_table
 from experiments.reports.scores import BASELINE, Statistic
@@ -22,7 +22,6 @@ from experiments.runs import Run, find_runs
 
 __all__ = ["cells", "table"]
 
-Array = NDArray[Any]
 
 _SCALED = "temperature"  # such rows are skipped: every row gets a temperature here
 

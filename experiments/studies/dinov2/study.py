@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.datasets import load_sample_images
 from sklearn.isotonic import IsotonicRegression
 from sklearn.neighbors import NearestNeighbors
@@ -20,13 +19,13 @@ from cgp.networks.tasks.metrics import LabelledScores, auroc
 from cgp.plotting import variance_maps
 from experiments.atomic_files import write_atomically
 from experiments.data import Batches, Examples
+from experiments.evaluation.metrics import Array
 from experiments.evaluation.paired import auroc_difference
 from experiments.grids import markdown_table
 from experiments.studies.dinov2.network import Upper, fit, fitted, host, pixels, sets_of_states, splits_of_states
 
 __all__ = ["ClassToken", "assess", "compared", "maps", "scalings"]
 
-Array = NDArray[Any]
 
 _BATCH = 250
 _NEIGHBOUR = 50

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
@@ -26,6 +25,7 @@ from experiments.configuration import MethodConfig, TrainerConfig, TrainingConfi
 from experiments.data import Batches, DataSplits, Examples, batch
 from experiments.evaluation import mean_probabilities, uncertainty
 from experiments.evaluation.detection import detector_scores
+from experiments.evaluation.metrics import Array
 from experiments.evaluation.paired import Scored, auroc_difference
 from experiments.grids import markdown_table
 from experiments.methods import last_layer_laplace, mc_dropout_logits
@@ -38,7 +38,6 @@ from experiments.training import fit as train
 
 __all__ = ["assess", "fit", "table"]
 
-Array = NDArray[Any]
 
 _REFERENCE = "softmax-1 + temperature"
 _BASELINES = {"MC dropout": "dropout", "last-layer Laplace": "laplace"}  # of softmax, and their arrays

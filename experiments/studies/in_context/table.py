@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from experiments.atomic_files import read_json, write_text
+from experiments.evaluation.metrics import Array
 from experiments.evaluation.paired import mean_difference
 from experiments.grids import markdown_table
 from experiments.studies.in_context.curves import draw_curves
@@ -20,7 +20,6 @@ from experiments.studies.in_context.tasks import KINDS
 
 __all__ = ["FLAT", "Result", "gain", "results", "table"]
 
-Array = NDArray[Any]
 Runs = Mapping[str, Mapping[int, "Result"]]
 """Those of a family by model and seed."""
 

@@ -4,9 +4,9 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cgp.comparisons import gaussian_scores
+from experiments.evaluation.metrics import Array
 
 __all__ = [
     "GAPS",
@@ -23,7 +23,6 @@ __all__ = [
     "with_gaps",
 ]
 
-Array = NDArray[Any]
 
 GAPS = ("random", "stretch", "end")
 NORMAL = 1.959964
