@@ -371,3 +371,33 @@ def test_rows_of_other_outputs_are_refused():
         kernel(torch.tensor([[0.0, 3.0]])).to_dense()
     with pytest.raises(ValueError, match="x: expected 1 features, got 2"):
         Markov(MaternKernel())(torch.zeros(3, 2)).to_dense()
+
+
+@pytest.mark.parametrize("kind", ["matern52", "oscillator", "icm"])
+def test_many_rows_are_the_dense_model(kind):
+    """Many steps in many lanes: unsorted, repeated, two outputs with times of their own."""
+    kernel = (KERNELS | ROWS)[kind]()
+    x = (40.0 * torch.rand(500, 1)).round(decimals=1)
+    x = torch.cat([x, torch.randint(0, 3, (500, 1)).double()], dim=-1) if kind in ROWS else x
+    y, new = x[:, 0].sin() + 0.3 * torch.randn(500), x[:50] + 0.05 * torch.tensor([1.0, 0.0])[: x.shape[-1]]
+    dense, linear = (Model(x, y, each, GaussianLikelihood()) for each in (kernel, Markov(copy.deepcopy(kernel))))
+    with gpytorch.settings.fast_computations(log_prob=False, solves=False):
+        expected, value = evidence(dense, x, y), evidence(linear, x, y)
+        CLOSE(value, expected)
+        CLOSE(slopes(linear, value), slopes(dense, expected), rtol=1e-6, atol=1e-8)
+        with torch.no_grad():
+            predicted, expected = linear.eval()(new), dense.eval()(new)
+            CLOSE(predicted.mean, expected.mean)
+            CLOSE(predicted.variance, expected.variance)
+            CLOSE(predicted.covariance_matrix, expected.covariance_matrix)
+            noisy, truth = linear.likelihood(predicted), dense.likelihood(expected)
+            CLOSE(noisy.log_prob(new[:, 0].sin()), truth.log_prob(new[:, 0].sin()))
+
+
+def test_draws_with_gradients_of_many_rows_are_refused():
+    kernel = Markov(ScaleKernel(MaternKernel(nu=0.5)))
+    with pytest.raises(ValueError, match="expected at most 2000 rows with gradients, got 2001: use torch.no_grad"):
+        kernel(torch.linspace(0, 1, 2001)[:, None]).evaluate_kernel().zero_mean_mvn_samples(1)
+    few = kernel(torch.linspace(0, 1, 5)[:, None]).evaluate_kernel().zero_mean_mvn_samples(3)
+    assert few.requires_grad
+    assert few.shape == (3, 5)
