@@ -14,9 +14,10 @@ from .hints import UnclearError, option
 from .notation import NumberForm, form_of_numbers, is_beyond, is_label
 from .options import ReadOptions
 
-__all__ = ["Column", "Columns", "columns_of"]
+__all__ = ["IDLE", "Column", "Columns", "columns_of"]
 
 _UNIT = re.compile(r"[-+]?[\d.,]*\d\s?[%°€$£‰]|[-+]?[$€£]\s?[-+]?\d[\d.,]*|[-+]?\d[\d.,]*\s[^\W\d][\w/%°³²^-]*")
+IDLE = ("the same in every row", "counts the rows")  # reasons to leave numbers alone
 _COUNTERS = ("index", "id", "row", "no", "nr", "record")
 _LIMITS = "<>≤≥"
 _MOST = 6  # words that are shown
@@ -140,9 +141,9 @@ def _idle(name: str, values: Any) -> str:
     if values.isna().any() or len(values) < 2:
         return ""
     if (values == values.iloc[0]).all():
-        return "the same in every row"
+        return IDLE[0]
     counts = name.strip().lower() in _COUNTERS or name.startswith("unnamed")
-    return "counts the rows" if counts and (values.diff().iloc[1:] == 1.0).all() else ""
+    return IDLE[1] if counts and (values.diff().iloc[1:] == 1.0).all() else ""
 
 
 def _wordy(texts: _Texts) -> str:

@@ -15,6 +15,7 @@ from .account import Understood
 from .assembling import Assembled
 from .changes import Added, Cell
 from .clocks import Rows
+from .columns import IDLE
 from .encoded import packed
 from .layout import Layout
 from .notation import NumberForm, Precision
@@ -205,9 +206,9 @@ class TableFile:
         """The table as another kind of file: times as times, numbers as numbers, words as they are."""
         import pandas as pd
 
-        whole = self._typed(cells, added)
-        stream = BytesIO()
         kind = kind_of_file(path)
+        whole = self._whole(cells, added, as_text=kind == "text")
+        stream = BytesIO()
         if kind == "parquet":
             whole.to_parquet(stream, index=False)
         elif kind == "workbook":
@@ -220,23 +221,26 @@ class TableFile:
             return packed(whole.to_csv(index=False, sep=sign, lineterminator="\n").encode(), path)
         return stream.getvalue()
 
-    def _typed(self, cells: dict[tuple[int, int], Cell], added: list[Added]) -> Any:
+    def _whole(self, cells: dict[tuple[int, int], Cell], added: list[Added], *, as_text: bool) -> Any:
+        """All columns with what changes in them, numbers as they were written or as numbers."""
         import pandas as pd
 
+        names, whole = self.pieces.layout.names, self.pieces.cells.copy()
+        idle = [name for name, reason in self.understood.left.items() if reason in IDLE]
+        numbers = {*self.pieces.assembled.fields, *idle}
+        for name in () if as_text else numbers:
+            whole[name] = self.pieces.form.numbers(whole[name].tolist())
         place = {record: row for row, record in enumerate(self.pieces.layout.rows)}
-        whole = self.pieces.cells.copy()
-        numbers = dict.fromkeys(self.pieces.assembled.fields)
-        for name in numbers:
-            texts = [self.pieces.form.plain(text) for text in whole[name]]
-            whole[name] = [np.nan if text is None else float(text) for text in texts]
-        for j, name in enumerate(self.pieces.layout.names):
-            changes = {place[record]: cell.value for (record, column), cell in cells.items() if column == j}
-            if changes:
-                whole.loc[[*changes], name] = [*changes.values()]
+        for j in {column for _, column in cells}:
+            changes = {place[record]: cell for (record, column), cell in cells.items() if column == j}
+            whole.loc[[*changes], names[j]] = [cell.text if as_text else cell.value for cell in changes.values()]
         if len(self.pieces.rows.columns) == 1:
             whole[self.pieces.rows.columns[0]] = next(iter(self.pieces.rows.labels.values()))
         if added:
-            new = pd.DataFrame([{self.pieces.layout.names[j]: c.value for j, c in row.cells.items()} for row in added])
+            rows = [
+                {names[j]: c.text if as_text and names[j] in numbers else c.value for j, c in row.cells.items()}
+                for row in added
+            ]
             keys = [*self.pieces.layout.rows, *(row.after + 0.5 for row in added)]
-            whole = pd.concat([whole, new]).set_axis(keys).sort_index(kind="stable")
+            whole = pd.concat([whole, pd.DataFrame(rows)]).set_axis(keys).sort_index(kind="stable")
         return whole

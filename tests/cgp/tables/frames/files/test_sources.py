@@ -184,3 +184,17 @@ def test_one_kind_is_written_as_another(start, ending, tmp_path):
     assert again.frame["a"].tolist() == [1.5, 2.0, 2.0, 3.0]
     assert [*again.frame.index] == [*FRAME["day"]]
     assert "id" in again.understood.left
+
+
+def test_observed_numbers_are_written_as_they_were(tmp_path):
+    """Whole numbers stay whole in text, and numbers that were left alone are numbers in a typed file."""
+    pytest.importorskip("pyarrow")
+    FRAME.assign(serial=7).to_parquet(tmp_path / "in.parquet")
+    table = read_table(tmp_path / "in.parquet")
+    table.write(table.frame.fillna(2.0), tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text().splitlines()[1:3] == ["2020-01-30,1.5,1,007,7", "2020-01-31,2.00,2,008,7"]
+    text = read_table(tmp_path / "out.csv")
+    text.write(text.frame, tmp_path / "again.parquet")
+    again = pd.read_parquet(tmp_path / "again.parquet")
+    assert again["serial"].tolist() == [7.0] * 4
+    assert again["id"].tolist()[0] == "007"
