@@ -16,6 +16,7 @@ CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 RELEASING = ROOT / "docs" / "releasing.md"
 PATH = re.compile(r"`((?:cgp|docs|tests|experiments|models)/[\w/.-]+|[A-Z]+\.(?:md|cff)|setup\.cfg)`")
 LINK = re.compile(r"\]\((?!http)([^)#]+)")
+TEST = re.compile(r"(tests/[\w/]+/test_\w+\.py)(?:::(\w+))?")
 TARGET = re.compile(r"make ([a-z][a-z-]+)")
 
 
@@ -115,3 +116,12 @@ def test_folders_of_tests_mirror_those_of_the_code(part: str) -> None:
     folders = {path.parent.relative_to(tests) for path in (tests / part).rglob("test_*.py")}
     assert len(folders) > 0
     assert sorted(str(folder) for folder in folders if not (ROOT / folder).is_dir()) == []
+
+
+def test_pages_name_tests_that_exist() -> None:
+    pages = [path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts]
+    named = {(path, *test) for path in pages for test in TEST.findall(path.read_text(encoding="utf-8"))}
+    assert len(named) > 20
+    files = {file: ROOT / file for _, file, _ in named}
+    texts = {file: path.read_text(encoding="utf-8") if path.exists() else "" for file, path in files.items()}
+    assert [(page.name, file, test) for page, file, test in named if f"def {test}" not in texts[file]] == []
