@@ -22,7 +22,7 @@ FOREIGN = {
 
 
 # scikit-learn imports pandas where it is installed, and so does the room of its estimators.
-ESTIMATORS = ("tables", "regression", "CorrelatedGPImputer", "GapReport", "assess_gaps")
+ESTIMATORS = ("tables", "regression", "CorrelatedGPRegressor", "CorrelatedGPImputer", "GapReport", "assess_gaps")
 NAMES = f"[getattr(cgp, name) for name in cgp.__all__ if name not in {ESTIMATORS}]"
 STATEMENTS = ("import cgp", NAMES, "import models", "import pandas")
 

@@ -1,6 +1,7 @@
 """The table of the demo: share prices of which half-years are hidden, filled, scored on what was hidden, and drawn."""
 
 import io
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,13 +29,15 @@ def fill_prices(picture: Path, *, structure: str = "auto") -> list[str]:
         structure: of :class:`cgp.CorrelatedGPImputer`.
 
     Returns:
-        Two sentences: what was filled, and how well.
+        Sentences: what was filled, how well, and what the imputer warns of.
     """
     whole = _prices()
     hidden = (np.arange(len(whole))[:, None] // _MONTHS + np.arange(len(_COLUMNS))) % _OF == _OF // 2
     table = whole.mask(hidden)
     imputer = CorrelatedGPImputer(structure=structure, random_state=0, verbose=False)
-    filled = imputer.fit_transform(table)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        filled = imputer.fit_transform(table)
     low, high = imputer.interval(0.95)
     inside = 100 * float(((low <= whole) & (whole <= high)).to_numpy()[hidden].mean())
     errors = {
@@ -52,6 +55,7 @@ def fill_prices(picture: Path, *, structure: str = "auto") -> list[str]:
     return [
         f"A table, {what}, is filled: {picture}",
         f"Mean squared error over the variance: {numbers}; {inside:.0f} % of what was hidden is in the 95 % intervals.",
+        *(f"The imputer warns: {each.message}" for each in caught if issubclass(each.category, UserWarning)),
     ]
 
 

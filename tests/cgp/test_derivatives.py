@@ -78,7 +78,7 @@ def stochastic():
 def estimator():
     """The posterior behind the predictions of a fitted estimator."""
     x, y = data()
-    fitted = CorrelatedGPRegressor(num_starts=1).fit(x.numpy(), torch.stack([y, x[:, 0]], -1).numpy())
+    fitted = CorrelatedGPRegressor().fit(x.numpy(), torch.stack([y, x[:, 0]], -1).numpy())
     return lambda new: fitted.model_.posterior(rows(new))
 
 

@@ -34,7 +34,7 @@ def test_generation_moves_its_window_where_the_text_is_longer():
 
 def test_learns_a_text_and_continues_it():
     text = torch.tensor([0, 1, 0, 2, 3, 4] * 8)  # what follows 0 is told by what comes before it
-    model, windows = build(BLOCKS["sparse_cgp"], vocabulary_size=5, depth=1), text.unfold(0, 13, 3)
+    model, windows = build(BLOCKS["sparse_cgp"], vocabulary_size=5, depth=1), text.unfold(0, 25, 3)
     objective = Objective(model, CategoricalLikelihood(5), num_data=len(windows))
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-2)
     for _ in range(60):

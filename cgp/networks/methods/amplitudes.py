@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from cgp.attention.kernel import PriorAmplitude
 from cgp.functional.noise import noise
 from cgp.networks.model.blocks import used_modules
 from cgp.networks.model.inputs import Batch, call_model
@@ -282,8 +283,9 @@ class _Runs:
 
 
 def has_amplitude(module: nn.Module) -> bool:
-    """Whether a module holds the amplitude of a posterior."""
-    return isinstance(module._parameters.get("log_amplitude"), nn.Parameter)
+    """Whether a module holds the amplitude of a posterior, which its mean does not change with."""
+    moves_mean = isinstance(module, PriorAmplitude) and not module.regresses
+    return isinstance(module._parameters.get("log_amplitude"), nn.Parameter) and not moves_mean
 
 
 def with_amplitudes(model: nn.Module, factor: float) -> nn.Module:
@@ -318,7 +320,7 @@ def amplitudes_of(model: nn.Module) -> dict[str, Any]:
         )
     if not amplitudes:
         raise ValueError(
-            "model: expected layers with softmax's mean (convert by 'cgp' or 'sparse_cgp'), got none "
-            "(method='temperature' takes any classifier, 'scale' any regression)"
+            "model: expected layers whose mean is softmax's (convert by 'cgp' or 'sparse_cgp') or a regression, got "
+            "none (method='temperature' takes any classifier, 'scale' any regression)"
         )
     return amplitudes

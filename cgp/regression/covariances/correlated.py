@@ -148,6 +148,7 @@ def correlated_covariance(
         ValueError: if an argument is out of range.
 
     Example:
+        >>> import torch
         >>> kernel = correlated_covariance(2, 1)
         >>> kernel(torch.tensor([[0.3, 0.0], [0.5, 1.0]])).shape
         torch.Size([2, 2])

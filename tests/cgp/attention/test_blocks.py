@@ -237,7 +237,7 @@ def test_query_and_key_maps_start_equal(make):
 
 
 @pytest.mark.parametrize("make", [CGPAttention, SparseCGPAttention])
-def test_noise_and_amplitude_are_learned_unless_a_regulariser_would_shrink_them(make):
+def test_a_regulariser_keeps_noise_and_amplitude_from_being_learned(make):
     learned, fixed = make(12, 3, noise=0.2), make(12, 3, noise=0.2, objective="marginal")
     for name in ("raw_noise", "log_amplitude"):
         assert getattr(learned, name).requires_grad
@@ -250,7 +250,7 @@ def test_noise_and_amplitude_are_learned_unless_a_regulariser_would_shrink_them(
 @pytest.mark.parametrize(
     "block", [KernelAttention(32, 2), *(m(32, 2, mean="kernel") for m in (CGPAttention, SparseCGPAttention))]
 )
-def test_values_as_weights_start_at_the_size_of_softmax_whatever_the_length(block, n):
+def test_values_as_weights_start_at_the_size_of_softmax(block, n):
     torch.manual_seed(0)
     x = torch.randn(8, 1, 32) + 0.3 * torch.randn(8, n, 32)
     values = block.project(x).v
@@ -261,7 +261,7 @@ def test_values_as_weights_start_at_the_size_of_softmax_whatever_the_length(bloc
 @pytest.mark.parametrize(
     "make", [KernelAttention, *(partial(m, mean="kernel") for m in (CGPAttention, SparseCGPAttention))]
 )
-def test_weights_without_an_amplitude_are_those_of_a_process_of_unit_variance(make):
+def test_weights_without_an_amplitude_are_of_unit_variance(make):
     """As older versions stored them; and so they are stored again."""
     block, older, x = make(12, 3).double().eval(), make(12, 3).double().eval(), torch.randn(2, 7, 12).double()
     older.load_state_dict({k: v for k, v in block.state_dict().items() if k != "log_amplitude"})

@@ -176,8 +176,8 @@ SPARSE = SparseCGPAttention(8, 2, mean="softmax")
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
-        (nn.Linear(2, 2), {}, "model: expected layers with softmax's mean"),
-        (CGPAttention(8, 2), {}, "model: expected layers with softmax's mean"),
+        (nn.Linear(2, 2), {}, "model: expected layers whose mean is softmax's"),
+        (CGPAttention(8, 2, mean="kernel"), {}, "model: expected layers whose mean is softmax's"),
         (SPARSE, {}, "data: expected at least one batch"),
         (SPARSE, {"data": [torch.zeros(2, 3, 8)]}, r"data: expected batches \("),
         (SPARSE, {"data": [(torch.zeros(2, 3, 8), torch.arange(2))]}, r"data: expected labels of shape \(2, 3\)"),

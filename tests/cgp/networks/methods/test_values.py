@@ -200,7 +200,7 @@ def test_no_other_amplitude_of_a_posterior_is_likelier():
 
 def test_a_posterior_needs_layers_that_have_one():
     model = network()
-    with pytest.raises(ValueError, match="expected layers with softmax's mean .*'scale' any regression"):
+    with pytest.raises(ValueError, match="expected layers whose mean is softmax's .*'scale' any regression"):
         calibrate(model, [data(model)], task="regression")
 
 

@@ -63,7 +63,7 @@ def test_what_leaves_the_function_alone_leaves_the_fingerprint():
     assert fingerprint(model) != before
 
 
-def test_of_a_converted_model_the_scales_are_apart_and_the_temperature_is_none():
+def test_a_converted_model_has_its_scales_apart_and_no_temperature():
     host = hosts.transformers_bert().model
     model = convert(host)
     before = fingerprint(model)

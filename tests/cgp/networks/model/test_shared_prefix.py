@@ -150,7 +150,7 @@ def test_a_run_that_fails_leaves_the_model_alone():
 
 
 def test_gradients_flow_through_shared_layers():
-    model, x = Model().train(), torch.randn(2, 3, 8)
+    model, x = Model().double().train(), torch.randn(2, 3, 8, dtype=torch.float64)
     prefix = SharedPrefix(model, training=True)
     gradients = []
     for forward in (model, lambda x: prefix.run(lambda m: m(x))):
