@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from torch import nn
@@ -13,7 +14,7 @@ from cgp.networks.guarantees.conformal import SetScore
 from cgp.networks.methods.known import Posterior
 from cgp.networks.model.blocks import stochastic_layers
 from cgp.networks.predict.method import Method, Training
-from cgp.networks.tasks import Task
+from cgp.networks.tasks import Classification, Task
 
 __all__ = ["Comparable", "Compared", "compared"]
 
@@ -87,7 +88,14 @@ def _things(compare: Sequence[Comparable] | None, model: nn.Module, task: Task) 
 
 
 def _named(thing: Comparable, task: Task) -> Method | Detector | SetScore:
-    if isinstance(thing, Method | Detector | SetScore):
+    if isinstance(thing, Detector):
+        if thing.task not in (task, Classification()):
+            raise ValueError(
+                f"compare: expected a detector that takes logits and features as the report does, got {thing.name!r} "
+                "with another task (pass task= to assess)"
+            )
+        return replace(thing, task=task)
+    if isinstance(thing, Method | SetScore):
         return thing
     if isinstance(thing, InputScore):
         return Detector(thing, task)

@@ -177,6 +177,16 @@ def test_a_task_is_asked_for_by_its_name():
         cgp.predict(model, new, task="sign")
 
 
+def test_a_detector_reads_the_network_as_the_report_does():
+    model, known, train, new = problem()
+    task = Classification(features=lambda model, x: model[0](x).detach())
+    report = cgp.assess(model, known, task=task, compare=[cgp.Detector("Mahalanobis")], train=train, ood={"far": new})
+    expected = cgp.Detector("Mahalanobis", task=task).fit(model, known, train=train)
+    torch.testing.assert_close(report.recipe.detectors["Mahalanobis"].score(model, new), expected.score(model, new))
+    with pytest.raises(ValueError, match="compare: expected a detector .* got 'Mahalanobis' with another task"):
+        cgp.assess(model, known, compare=[cgp.Detector("Mahalanobis", task=task)], train=train)
+
+
 def test_what_is_not_known_is_refused(tmp_path):
     model, known, _, _ = problem()
     cgp.save_pretrained(cgp.calibrate(model, known, method=Sharpened()).model, tmp_path)
