@@ -45,7 +45,7 @@ class Head(NamedTuple):
     noise: float
     tau: float | None
     observed: bool
-    own: Array | None
+    own: Array
     inducing: Array | None
     jitter: float
 
@@ -168,7 +168,7 @@ def expected(block: Any, tokens: Any) -> tuple[Array, Array]:
             v[b, h][real],
             None if o is None else o[b, h][real],
             partial(scaled_gram, amplitude, block.canonical.name),
-            noises[h],
+            float(noises[h]),
             None if tau is None else float(tau[h].exp()),
             getattr(block, "regresses", False),
             k[b, h][real] if tokens.own is None else tokens.own[b, h].detach().double().numpy()[real],
