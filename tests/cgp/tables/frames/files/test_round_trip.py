@@ -124,8 +124,9 @@ def test_what_is_written_in_any_dialect_comes_back(folder, written):
     assert is_same(table, written)
     filled = table.frame.fillna(0.0)
     table.write(filled, out)
-    again = read_table(out, **written.options).frame  # without columns that are constant now
-    assert again.equals(filled[[*again]].astype(again.dtypes.iloc[0]))
+    again = read_table(out, **written.options).frame  # which may leave alone what is constant now, or was
+    both = [name for name in filled if name in again]
+    np.testing.assert_array_equal(again[both], filled[both])
     before, after = (each.read_bytes()[len(written.mark) :].decode(written.encoding) for each in (path, out))
     assert changed_fields(before, after, written.options["delimiter"]) == table.gaps
 
