@@ -24,6 +24,7 @@ __all__ = ["COMPARED", "Automatic", "Fits", "Inference", "Setting", "chosen"]
 _FOLLOWING = (Coregionalised, Shared, Shifted, Independent)  # compared for "auto"; the first initialises the others
 COMPARED = tuple(kind.name for kind in _FOLLOWING)
 _FEW = 50  # observations for which a point estimate of the parameters is not enough
+_SMALL = 200  # observations below which a Gaussian about it is worth its time
 _LONG = 2000  # observations of a series of many time scales
 _MANY = 8  # smallest number of outputs for which few processes are fitted if all structures take long
 _LEAST_SHARE = 0.5  # smallest observed share of the cells of a table, for that
@@ -155,14 +156,20 @@ class Inference(Named):
 
 @dataclass(frozen=True, kw_only=True)
 class Automatic(Inference):
-    """Slice sampling up to 50 observations, else the most probable parameters."""
+    """Slice sampling up to 50 observations, Laplace's approximation up to 200, else the most probable parameters.
+
+    With fewer than 200 what is not known about the parameters shows: of sums over gaps of 15 in 60 rows of two series
+    the 95 % intervals of the most probable ones held .83, Laplace's .92 (``python -m tests.sum_coverage``).
+    """
 
     name = "auto"
 
     def resolved(self, setting: Setting) -> Inference:
         """The inference that it stands for."""
-        few = setting.num_inducing is None and len(setting.observations.targets) <= _FEW
-        return Inference.of("slice" if few else "map")
+        if setting.num_inducing is not None:
+            return Inference.of("map")
+        count = len(setting.observations.targets)
+        return Inference.of("slice" if count <= _FEW else "laplace" if count < _SMALL else "map")
 
 
 def chosen(

@@ -135,7 +135,7 @@ class CompressedCorrelatedGPRegression(RegressionModel):
 
     def _compressed(self) -> CompressedRows:
         x = self.train_inputs[0]
-        return compress_rows(self._loadings(x), self.noise(), self.residual(), self._rows[1], len(self._rows[0]))
+        return compress_rows(self._loadings(x), self.noise(), self.residual(), self._rows[1], self._rows[0].shape[-2])
 
     def _grams(self, x: Tensor | None = None) -> Tensor:
         """Covariances of all processes at inputs ``(*batch, T, d)`` with those of the observations, or among these."""

@@ -160,7 +160,8 @@ class _Fits:
         start = time.process_time()
         imputer, mean, sd = _fitted(self.table.hiding(cells), self.table, method)
         seconds = time.process_time() - start
-        if isinstance(imputer, CorrelatedGPImputer) and imputer.regressor_.criteria_:
+        is_point = isinstance(imputer, CorrelatedGPImputer) and imputer.regressor_.inference_ == "map"
+        if is_point and imputer.regressor_.criteria_:
             self.compared.append((masking, imputer, seconds))
         return mean, sd, seconds
 
