@@ -84,8 +84,8 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
 
     Attributes:
         posterior_: the :class:`.Posterior`, which answers everything that is asked of the fit.
-        model_: the fitted GPyTorch model of the best structure, in standardised units; with samples, one batch member
-            per sample.
+        model_: the fitted GPyTorch model of the best structure, in standardised units, its processes in the order of
+            the data (``posterior_.units.numbers``); with samples, one batch member per sample.
         models_: models whose predictions are averaged, the first of them ``model_``.
         fit_: result of the optimizer: loss, steps, converged, message.
         inference_: name of the inference that was used (the choice, for "auto").
@@ -193,7 +193,7 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
 
     def _keep(self, fits: Fits, observations: Observations) -> None:
         assert observations.units is not None
-        observed = Parts.of(torch.as_tensor(observations.observed), dim=0)
+        observed = Parts.of(torch.as_tensor(observations.observed[:, observations.units.numbers]), dim=0)
         self.posterior_ = Posterior(fits.models, observations.units, observed)
         self.fit_, self.criteria_, self.samples_ = fits.fit, dict(fits.criteria), fits.samples
         self.structure_, self._structures, self._compared = fits.structures[0].name, fits.structures, fits.compared

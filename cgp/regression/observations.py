@@ -19,12 +19,22 @@ __all__ = ["Framing", "Grid", "Observations", "Parts", "Units", "checked_inputs"
 
 Array = NDArray[Any]
 
+_DIGITS = 6  # of standardised values, by which outputs are put in order
+
 
 class Units(NamedTuple):
-    """The user's units, of inputs and of outputs."""
+    """The user's units, of inputs and of outputs, and the user's order of outputs.
+
+    Attributes:
+        inputs: of d columns.
+        outputs: of P columns.
+        numbers: the process that stands for each output, ``(P,)``: a fit has its processes in an order of the data, so
+            that the order of the columns does not change it.
+    """
 
     inputs: Scaling
     outputs: Scaling
+    numbers: NDArray[np.int64]
 
 
 class Grid(NamedTuple):
@@ -89,9 +99,11 @@ class Observations:
         return given
 
     def standardised(self) -> Observations:
-        """The same at unit variance."""
-        units = Units(Scaling.of(self.inputs), Scaling.of_outputs(self.values))
-        return Observations(units.inputs.apply(self.inputs), units.outputs.apply(self.values), units)
+        """The same at unit variance, its outputs in an order that depends on their values only."""
+        inputs, outputs = Scaling.of(self.inputs), Scaling.of_outputs(self.values)
+        values = outputs.apply(self.values)
+        order = _order(self.inputs, values)
+        return Observations(inputs.apply(self.inputs), values[:, order], Units(inputs, outputs, np.argsort(order)))
 
     def chosen(self, which: Tensor) -> Observations:
         """Some of the n observations, by their number in :attr:`rows`, and in this order."""
@@ -149,6 +161,14 @@ class Observations:
         scale = (square * square.mT).clamp(min=1e-12).sqrt()
         correlation = torch.where(count >= 3, (product / scale).clamp(-1.0, 1.0), 0.0)
         return correlation.fill_diagonal_(1.0)
+
+
+def _order(inputs: Array, values: Array) -> NDArray[np.int64]:
+    """The outputs ``(n, P)`` in the order of how many values they have, most first, and then of these values."""
+    rows = np.lexsort(inputs.T[::-1])
+    keys = np.round(np.nan_to_num(values[rows], nan=np.inf), _DIGITS)
+    counts = np.isnan(values).sum(axis=0)
+    return np.lexsort([*keys[::-1], counts])
 
 
 class Framing(NamedTuple):

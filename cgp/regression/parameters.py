@@ -38,7 +38,8 @@ class Parameters(NamedTuple):
     @property
     def noise(self) -> Array:
         """The variance of each output's noise, ``(P,)``."""
-        return self._learned(lambda model: model.likelihood.noise) * self.units.outputs.unit**2
+        noise = self._learned(lambda model: model.likelihood.noise)
+        return noise[self.units.numbers] * self.units.outputs.unit**2
 
     @property
     def lengthscales(self) -> Array:
@@ -48,7 +49,8 @@ class Parameters(NamedTuple):
     @property
     def delays(self) -> Array:
         """Delay of each output with respect to the first, ``(Q, P, d)``; 0 without shifts."""
-        return self._of_components(_delays) * self.units.inputs.unit
+        delays = self._of_components(_delays)
+        return (delays - delays[:, :1]) * self.units.inputs.unit
 
     @property
     def correlation(self) -> Array:
@@ -59,7 +61,8 @@ class Parameters(NamedTuple):
             sd = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
             return covariance / (sd.unsqueeze(-1) * sd.unsqueeze(-2))
 
-        return self._learned(correlation, np.mean)
+        numbers = self.units.numbers
+        return self._learned(correlation, np.mean)[np.ix_(numbers, numbers)]
 
     @property
     def shares(self) -> Array:
@@ -70,7 +73,7 @@ class Parameters(NamedTuple):
             variances = torch.stack(parts, dim=-2)
             return variances / variances.sum(-2, keepdim=True)
 
-        return self._learned(share, np.mean)
+        return self._learned(share, np.mean)[:, self.units.numbers]
 
     def lines(self, names: Sequence[str]) -> list[str]:
         """A readable summary: a line for each output, of these names, and each of its components."""
@@ -95,9 +98,11 @@ class Parameters(NamedTuple):
         return (1.0 if cycle is None else cycle[1]) / component.input_maps.all_scales
 
     def _of_components(self, ask: Callable[[RowKernel], Tensor]) -> Array:
-        return self._learned(
+        """A quantity of every component and output, ``(Q, P, d)``."""
+        parts = self._learned(
             lambda model: torch.stack([ask(component) for component in model.covar_module.kernels], dim=-3)
         )
+        return parts[:, self.units.numbers]
 
     def _learned(self, ask: Callable[[RegressionModel], Tensor], middle: Any = np.median) -> Array:
         """A quantity of the models of the best structure, the median (or mean) over samples."""

@@ -145,7 +145,8 @@ class Posterior:
         observed = self.observed.whole.numpy()
         both = np.full((2, *observed.shape), np.nan)
         for p, column in enumerate(observed.T):  # rows of an output are in the order of its observations
-            both[:, column, p] = centre[numbers == p], np.sqrt(variance)[numbers == p]
+            rows = numbers == self.units.numbers[p]
+            both[:, column, p] = centre[rows], np.sqrt(variance)[rows]
         return Marginals(self.units.outputs.undo(both[0]), both[1] * self.units.outputs.unit)
 
     def conditioned(self, X: Array, y: Array) -> Posterior:
@@ -161,11 +162,12 @@ class Posterior:
         Returns:
             Another posterior.
         """
-        further = Observations(self.units.inputs.apply(X), self.units.outputs.apply(y))
+        values = self.units.outputs.apply(y)[:, np.argsort(self.units.numbers)]
+        further = Observations(self.units.inputs.apply(X), values)
         pairs = zip(self.models, self._conditions, strict=True)
         extended = [model.extended(further.rows, further.targets, known) for model, known in pairs]
         models, conditions = [model for model, _ in extended], [known for _, known in extended]
-        return Posterior(models, self.units, self.observed.appended(torch.as_tensor(further.observed)), conditions)
+        return Posterior(models, self.units, self.observed.appended(torch.as_tensor(~np.isnan(y))), conditions)
 
     def members(self, X: Array, *, include_noise: bool) -> tuple[Array, Array]:
         """Means and variances of all members of the mixture, in standardised units, ``(S, t, P)`` each."""
@@ -199,11 +201,13 @@ class Posterior:
 
     def _rows(self, X: Array) -> Tensor:
         """Every output at every input, output fastest."""
-        return every_process(torch.as_tensor(self.units.inputs.apply(X)), self.num_outputs).flatten(0, 1)
+        rows = every_process(torch.as_tensor(self.units.inputs.apply(X)), self.num_outputs)
+        return rows[:, self.units.numbers].flatten(0, 1)
 
     def _places(self, X: Array, outputs: Array) -> Tensor:
         """Rows of inputs, each of one output."""
-        return torch.as_tensor(np.column_stack([self.units.inputs.apply(X), outputs.astype(np.float64)]))
+        numbers = self.units.numbers[outputs].astype(np.float64)
+        return torch.as_tensor(np.column_stack([self.units.inputs.apply(X), numbers]))
 
     def _drawn(self, rows: Tensor, count: int, random_state: Any, noisy: bool) -> Array:
         """Draws at standardised rows in standardised units, ``(count, t)``."""

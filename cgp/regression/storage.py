@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["read_regressor", "regressor_content", "restored_regressor", "settings_content", "write_regressor"]
 
 _FILE = "regressor.safetensors"
+_SCALED = ("inputs", "outputs")
 _PLAIN = ("inference_", "criteria_", "n_features_in_", "_single")
 
 
@@ -86,7 +87,9 @@ def regressor_content(regressor: CorrelatedGPRegressor) -> tuple[dict[str, Any],
     tensors["observed"] = posterior.observed.whole.byte()
     tensors["gross_errors"] = torch.as_tensor(regressor.gross_errors_).byte()
     tensors |= {f"accepted.{name}": torch.as_tensor(value) for name, value in regressor._accepted._asdict().items()}
-    for name, scaling in posterior.units._asdict().items():
+    tensors["numbers"] = torch.as_tensor(posterior.units.numbers)
+    for name in _SCALED:
+        scaling = getattr(posterior.units, name)
         tensors |= {f"{name}.{field}": torch.as_tensor(np.asarray(value)) for field, value in scaling._asdict().items()}
     for number, model in enumerate(posterior.models):
         tensors |= {f"model{number}.{name}": value for name, value in _tensors_of(model).items()}
@@ -115,9 +118,8 @@ def restored_regressor(
     regressor.fit_, regressor.samples_, regressor._compared = Fit(**plain["fit_"]), None, {}
     regressor._framing, regressor.gross_errors_ = Framing.of(y), tensors["gross_errors"].bool().numpy()
     regressor._accepted = Accepted(*(tensors[f"accepted.{name}"].numpy() for name in Accepted._fields))
-    units = Units(
-        *(Scaling(*(tensors[f"{name}.{each}"].numpy() for each in Scaling._fields)) for name in Units._fields)
-    )
+    inputs, outputs = (Scaling(*(tensors[f"{name}.{each}"].numpy() for each in Scaling._fields)) for name in _SCALED)
+    units = Units(inputs, outputs, tensors["numbers"].numpy())
     observed = tensors["observed"].bool()
     observations = Observations.of_rows(tensors["rows"], tensors["targets"], observed.shape[-1], units)
     regressor._structures = [Structure.of_content(each["structure"]) for each in plain["models"]]
