@@ -77,7 +77,7 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         inference: by a name or an object of :mod:`cgp.regression.inference` with its options: "map" (the most probable
             parameters), "laplace" (a Gaussian around them), "slice" or "nuts" (samples of them, the former for few
             observations), "stochastic" (the most probable ones by minibatches, needs ``num_inducing``), "windows" (of
-            "multiscale"), or "auto": "slice" up to 50 observations, "laplace" below 200, else "map".
+            "multiscale"), or "auto": "slice" up to 50 observations, else "map".
         random_state: seed of all random numbers.
         verbose: whether progress is shown, with the expected time of the fit; None shows it on a terminal, for fits
             expected to take more than ten seconds.

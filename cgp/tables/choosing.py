@@ -9,7 +9,7 @@ import numpy as np
 
 from cgp.regression import CorrelatedGPRegressor
 from cgp.regression.covariances import MultiScale
-from cgp.regression.inference import MAP
+from cgp.regression.inference import MAP, Automatic
 from cgp.regression.inference.maximum import criterion
 
 from .frames.coordinates import Axis
@@ -38,7 +38,7 @@ def fitted_regressor(build: Callable[[], CorrelatedGPRegressor], table: Table, a
     """
     regressor = build().fit(table.inputs, table.outputs())
     given = regressor.get_params(deep=False)
-    is_point = given["inference"] in ("auto", "map") or type(given["inference"]) is MAP
+    is_point = given["inference"] in ("auto", "map") or type(given["inference"]) in (Automatic, MAP)
     chosen = any(given[name] != value for name, value in _DEFAULTS.items()) or not is_point
     if chosen or not axis.is_time or regressor.structure_ == "multiscale":
         return regressor

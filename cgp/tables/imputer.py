@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cgp.regression import CorrelatedGPRegressor
 from cgp.regression.covariances import MultiScale, Structure
-from cgp.regression.inference import Inference
+from cgp.regression.inference import Automatic, Inference
 from cgp.regression.rollback import unchanged_on_error
 from cgp.regression.solvers.choice import Cost
 
@@ -28,6 +28,8 @@ from .storage import read_imputer, write_imputer
 from .totals import Totals
 
 __all__ = ["CorrelatedGPImputer"]
+
+_SMALL = 200  # observations below which uncertain parameters are worth their time
 
 
 class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -48,7 +50,8 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             looks for them in long series, and offers a year to two years and more: it is taken, with many time scales,
             where it gains more than 30 nats.
         num_inducing: as the regressor's, for many observations over several inputs.
-        inference: as the regressor's.
+        inference: as the regressor's; "auto" is "laplace" from 51 to 199 observations, as intervals of sums over gaps
+            are too narrow where parameters that so few leave open are taken for known.
         missing_values: a number, or several, such as -200, that stand for what is missing, besides NaN.
         random_state: seed of everything random.
         verbose: whether progress is shown; None shows it on a terminal, for fits of more than ten seconds.
@@ -432,6 +435,8 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         if isinstance(self.structure, MultiScale):
             periods = self._axis.periods(self.structure.periods)
             options["structure"] = replace(self.structure, periods=periods)
+        if self.inference == "auto":
+            options["inference"] = Automatic(laplace_below=_SMALL)
         return CorrelatedGPRegressor(**options)
 
     def _conditioned(self, table: Table) -> FilledTable:

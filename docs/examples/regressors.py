@@ -120,7 +120,7 @@ interval_coverage({"both indices": both, "alone": single})
 # Of the prior that was learned, from one index to the other over time. A ridge beside the diagonal would be a delay.
 
 steps = torch.linspace(-1.5, 1.5, 60, dtype=torch.float64)[:, None]
-rows = [torch.cat([steps, torch.full_like(steps, p)], -1) for p in (0, 1)]
+rows = [torch.cat([steps, torch.full_like(steps, p)], -1) for p in regressor.posterior_.units.numbers]
 with torch.no_grad():
     cross = regressor.model_.covar_module(*rows).to_dense()
 figure, ax = plt.subplots(figsize=(3.4, 2.9), layout="constrained")
@@ -141,11 +141,11 @@ component = model.covar_module.kernels[0]
 with torch.no_grad():
     mapped, places = component.points(model.train_inputs[0]), model.inducing_points()[0]
 figure, ax = plt.subplots(figsize=(3.4, 2.9), layout="constrained")
-for p, label in enumerate(("S&P 500", "NASDAQ")):
+for p, label in zip(sparse.posterior_.units.numbers, ("S&P 500", "NASDAQ"), strict=True):
     here = model.train_inputs[0][:, -1] == p
     ax.scatter(mapped.inputs[here, 0], mapped.loadings[here, 1], s=7, alpha=0.5, label=label)
 ax.scatter(places.inputs[:, 0], places.loadings[:, 1], s=26, marker="X", color="black", label="inducing inputs")
-ax.set(xlabel="time, mapped", ylabel="loading on the NASDAQ's own part")
+ax.set(xlabel="time, mapped", ylabel="loading on the second process")
 ax.legend()
 
 # %%

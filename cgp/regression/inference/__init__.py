@@ -4,8 +4,8 @@ from .laplace import Laplace
 from .maximum import MAP
 from .minibatches import Minibatches
 from .nuts import NUTS
-from .setting import Inference
+from .setting import Automatic, Inference
 from .slices import Slices
 from .windows import Windows
 
-__all__ = ["MAP", "NUTS", "Inference", "Laplace", "Minibatches", "Slices", "Windows"]
+__all__ = ["MAP", "NUTS", "Automatic", "Inference", "Laplace", "Minibatches", "Slices", "Windows"]

@@ -12,7 +12,7 @@ from gpytorch.kernels import AdditiveKernel, Kernel
 from cgp.regression.covariances.correlated import Coregionalised, Independent, Shared, Shifted
 from cgp.regression.covariances.factors import Factors
 from cgp.regression.covariances.multiscale import MultiScale
-from cgp.regression.covariances.structure import Auto, Named, Structure
+from cgp.regression.covariances.structure import Auto, Named, Structure, count
 from cgp.regression.observations import Observations
 from cgp.regression.solvers.choice import Cost, Problem, Solver, choose_solver, solvers_of
 from cgp.regression.solvers.model import RegressionModel
@@ -24,7 +24,6 @@ __all__ = ["COMPARED", "Automatic", "Fits", "Inference", "Setting", "chosen"]
 _FOLLOWING = (Coregionalised, Shared, Shifted, Independent)  # compared for "auto"; the first initialises the others
 COMPARED = tuple(kind.name for kind in _FOLLOWING)
 _FEW = 50  # observations for which a point estimate of the parameters is not enough
-_SMALL = 200  # observations below which a Gaussian about it is worth its time
 _LONG = 2000  # observations of a series of many time scales
 _MANY = 8  # smallest number of outputs for which few processes are fitted if all structures take long
 _LEAST_SHARE = 0.5  # smallest observed share of the cells of a table, for that
@@ -156,20 +155,21 @@ class Inference(Named):
 
 @dataclass(frozen=True, kw_only=True)
 class Automatic(Inference):
-    """Slice sampling up to 50 observations, Laplace's approximation up to 200, else the most probable parameters.
+    """Slice sampling up to 50 observations, Laplace's approximation below a number, else the most probable parameters.
 
-    With fewer than 200 what is not known about the parameters shows: of sums over gaps of 15 in 60 rows of two series
-    the 95 % intervals of the most probable ones held .83, Laplace's .92 (``python -m tests.sum_coverage``).
+    Args:
+        laplace_below: so many observations.
     """
 
     name = "auto"
+    laplace_below: int = count(0, 0)
 
     def resolved(self, setting: Setting) -> Inference:
         """The inference that it stands for."""
+        number = len(setting.observations.targets)
         if setting.num_inducing is not None:
             return Inference.of("map")
-        count = len(setting.observations.targets)
-        return Inference.of("slice" if count <= _FEW else "laplace" if count < _SMALL else "map")
+        return Inference.of("slice" if number <= _FEW else "laplace" if number < self.laplace_below else "map")
 
 
 def chosen(
@@ -193,7 +193,8 @@ def chosen(
     """
     structure, inference = Structure.of(structure), Inference.of(inference)
     found = MultiScale()
-    most_probable = inference in (Inference.of("auto"), Inference.of("map"))  # which windows find, too
+    # What windows find, too.
+    most_probable = isinstance(inference, Automatic) or inference == Inference.of("map")
     if isinstance(structure, Auto):
         is_long = most_probable and structure == Auto() and int(observations.observed.sum()) > _LONG
         possible = is_long and found.obstacle(observations, kernel, num_inducing) is None
