@@ -90,7 +90,13 @@ def learning_curves(
         rate: learning rate.
         csv: file of the points.
         picture: file of the picture.
+
+    Raises:
+        ValueError: if a form is unknown, or softmax is not among them.
     """
+    unknown = sorted(set(names) - set(FORMS))
+    if unknown or "softmax" not in names:
+        raise ValueError(f"names: expected softmax and some of {list(FORMS)}, got {list(names)}")
     points: list[Point] = []
     for depth in depths:
         for name in names:
