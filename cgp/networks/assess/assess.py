@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from cgp.comparisons import LEVEL
 from cgp.networks.detect.detector import Detector
 from cgp.networks.detect.scores import DrawnScore, Seen, Widest, numbers
 from cgp.networks.methods.amplitudes import AmplitudeSearch
@@ -28,9 +29,10 @@ from cgp.networks.tasks import Task, as_task
 from .assessment import Assessment
 from .claims import compare_detectors
 from .compared import Comparable, Compared, compared
+from .gains import harm_of_temperatures, harm_seen, least_mean, of_groups
 from .recipe import Choice, Recipe
 from .sets import compare_sets
-from .tuning import Entry, Rows, Source, Tuned, entries_of, rows_of
+from .tuning import Entry, Outcome, Rows, Source, Tuned, entries_of, rows_of
 from .validation_data import ValidationData
 
 __all__ = ["FOLDS", "assess"]
@@ -127,7 +129,7 @@ def assess(
     input_of, shape = _check_labels(search, held)
     if training is not None:
         asked.check_training(training.labels, shape)
-    return _Comparison(model, search, held, what, input_of).report(_other_inputs(held, ood or {}, model))
+    return _Comparison(model, search, held, what, input_of, shape[-1]).report(_other_inputs(held, ood or {}, model))
 
 
 class _Comparison:
@@ -139,11 +141,19 @@ class _Comparison:
         held: validation data.
         what: what is compared.
         input_of: the input of each label, ``(N,)``.
+        size: classes, or outputs.
     """
 
     def __init__(
-        self, model: nn.Module, search: AmplitudeSearch, held: ValidationData, what: Compared, input_of: Tensor
+        self,
+        model: nn.Module,
+        search: AmplitudeSearch,
+        held: ValidationData,
+        what: Compared,
+        input_of: Tensor,
+        size: int,
     ) -> None:
+        self.size = size
         self.model, self.search, self.task, self.what, self.input_of = model, search, search.task, what, input_of
         generator = torch.Generator().manual_seed(search.seed)
         fold_of = (torch.randperm(int(input_of.max()) + 1, generator=generator) % FOLDS)[input_of]
@@ -181,6 +191,7 @@ class _Comparison:
             scores={name: outcome.summary() for name, outcome in outcomes.items()},
             differences={name: outcome.differences(first, groups) for name, outcome in outcomes.items()},
             beyond={name: outcomes[name].differences(alone, groups)["nll"] for name in beyond},
+            least=self._least(outcomes, beyond, groups),
             detection=compare_detectors(detectors, known, outside) if outside else {},
             sets=compare_sets(self.tuned, self.entries[self.task.parameter], self.what.sets),
             num_labels=len(groups),
@@ -188,6 +199,21 @@ class _Comparison:
             outcomes=outcomes,
             recipe=recipe,
         )
+
+    def _least(self, outcomes: Mapping[str, Outcome], beyond: list[str], groups: Any) -> dict[str, float]:
+        """Lower bounds of the gains that may be recommended, all of which hold with a probability of 95 %."""
+        first, alone = next(iter(outcomes)), self.task.parameter
+        pairs = dict.fromkeys(beyond, alone) | ({} if first == alone else {alone: first})
+        bounds = {}
+        for name, other in pairs.items():
+            gains = outcomes[other].losses - outcomes[name].losses
+            harm = harm_seen(gains)
+            if name == alone and self.task.has_classes:
+                plan = self.tuned.plan(self.entries[name])
+                harm = harm_of_temperatures((t for _, t in plan.values()), outcomes[other].losses, self.size)
+            values, largest = of_groups(gains, groups)
+            bounds[name] = least_mean(values, -harm * largest, LEVEL / len(pairs))
+        return bounds
 
     def _source(self, method: Method) -> Source:
         """What a method predicts of the labels of a batch."""

@@ -44,6 +44,9 @@ class Assessment:
         differences: for each method and each of "nll", "brier" and "accuracy", of values "nll" and "crps", the paired
             difference to the first one.
         beyond: paired difference in NLL to the temperature or scale alone, of every method that does more.
+        least: lower bound of the gain of the temperature or scale over the network as trained, and of those over it:
+            all of them hold with a probability of 95 %, whatever the distribution of the differences
+            (:func:`cgp.networks.assess.gains.least_mean`).
         detection: results for each set of other inputs, by its name, and each detector.
         sets: results of prediction sets, by the name of their score, if any was compared.
         num_labels: labels of the validation data, or rows of values.
@@ -55,6 +58,7 @@ class Assessment:
     scores: dict[str, dict[str, float]]
     differences: dict[str, dict[str, Difference]]
     beyond: dict[str, Difference]
+    least: dict[str, float]
     detection: dict[str, dict[str, Detection]]
     sets: dict[str, Sets]
     num_labels: int
@@ -104,16 +108,29 @@ class Assessment:
         Of the methods that do more than a temperature or scale, the best that lowers the NLL of that alone; else that
         alone, if it lowers the NLL of the network as trained, or that has no distribution; else "as trained". A
         difference counts if it is above .002 nats and above its standard error times the critical value for the best of
-        as many comparisons (:func:`cgp.comparisons.critical_value`), among at least 20 labels, of classes with 5 wrong
-        answers.
+        as many comparisons (:func:`cgp.comparisons.critical_value`), if its lower bound is above 0, among at least 20
+        labels, of classes with 5 wrong answers.
         """
         first, alone, gains = next(iter(self.scores)), self.recipe.task.parameter, self.beyond
         if not self.has_enough_labels:
             return first
-        z = critical_value(len(gains) + (first != alone))
-        if better := [method for method, change in gains.items() if (-change).exceeds(LEAST_NATS, z)]:
+        if better := [method for method in gains if self.is_clear(method)]:
             return min(better, key=lambda method: gains[method].mean)
-        return alone if first == alone or (-self.differences[alone]["nll"]).exceeds(LEAST_NATS, z) else first
+        return alone if first == alone or self.is_clear(alone) else first
+
+    def is_clear(self, method: str, *, bounded: bool = True) -> bool:
+        """Whether a method lowers the NLL by more than chance would.
+
+        Args:
+            method: its name; the temperature or scale is compared with the network as trained, others with it.
+            bounded: whether answers that no label has shown count, too; otherwise only standard errors do.
+
+        Returns:
+            Whether the gain is clear.
+        """
+        change = self.beyond.get(method, self.differences[method]["nll"])
+        is_large = (-change).exceeds(LEAST_NATS, critical_value(len(self.least)))
+        return is_large and (not bounded or self.least[method] > 0.0)
 
     @property
     def detectors(self) -> dict[str, str | None]:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["about_detection", "about_methods"]
 
+_LEAST_ECE, _LEAST_ACCURACY = 0.01, 0.005  # changes below which nothing is said
+
 
 def about_methods(report: Assessment) -> str:
     """The method to use, with its benefit."""
@@ -23,17 +25,19 @@ def about_methods(report: Assessment) -> str:
         return _too_few(report)
     if method in report.beyond:
         advice = report.recipe.choices[method].method.advice(task)
-        return f"Use {advice}: its NLL differs from that of {plain} by {report.beyond[method]} nats."
-    tried = {report.recipe.choices[name].method.label: change for name, change in report.beyond.items()}
-    nothing = f", to which {_nothing_added(tried)}" if tried else ""
+        change = f"its NLL differs from that of {plain} by {report.beyond[method]} nats"
+        return f"Use {advice}: {change}{_costs(report, method)}."
+    nothing = f", to which {_nothing_added(report)}" if report.beyond else ""
     call = f" (calibrate with method={alone.call})" if not task.has_classes else ""
     if "as trained" not in report.scores:
         return f"Use {plain}{call}{nothing}."
     change = _in_nats(report.differences[task.parameter]["nll"])
     if method == task.parameter:
-        return f"Use {plain}{call}{nothing}; it changes the NLL by {change}."
-    beyond = f" beyond {plain}, {_nothing_added(tried)}, and" if tried else ""
-    return f"Use the model as it is:{beyond} {plain} changes its NLL by {change}."
+        return f"Use {plain}{call}{nothing}; it changes the NLL by {change}{_costs(report, method)}."
+    beyond = f" beyond {plain}, {_nothing_added(report)}, and" if report.beyond else ""
+    is_open = report.is_clear(task.parameter, bounded=False)
+    unseen = ", which one answer that is wrong and sure, as none of these labels shows, may undo" if is_open else ""
+    return f"Use the model as it is:{beyond} {plain} changes its NLL by {change}{unseen}."
 
 
 def _plain(report: Assessment) -> str:
@@ -58,10 +62,34 @@ def _in_nats(change: Difference) -> str:
     return f"{change} nats" if max(abs(change.mean), change.error) >= 5e-5 else "less than 0.0001 nats"
 
 
-def _nothing_added(tried: Mapping[str, Difference]) -> str:
-    """That methods, by their names in a sentence, add nothing."""
-    named = [f"the {name} (NLL {_in_nats(change)})" for name, change in tried.items()]
-    return f"{' and '.join(named)} add{'s' if len(named) == 1 else ''} nothing"
+def _nothing_added(report: Assessment) -> str:
+    """That methods add nothing to the likelihood, and which of them answers more questions rightly."""
+    labels = {name: report.recipe.choices[name].method.label for name in report.beyond}
+    named = [f"the {labels[name]} (NLL {_in_nats(change)})" for name, change in report.beyond.items()]
+    nothing = f"{' and '.join(named)} add{'s' if len(named) == 1 else ''} nothing"
+    right = {labels[name]: report.differences[name].get("accuracy", Difference(0.0, 0.0)) for name in labels}
+    better = [f"{_in_points(gain)} by the {name}" for name, gain in right.items() if gain.exceeds(_LEAST_ACCURACY, 2.0)]
+    return f"{nothing} but accuracy ({', '.join(better)})" if better else nothing
+
+
+def _in_points(change: Difference) -> str:
+    return f"{100 * change.mean:+.1f} ± {100 * change.error:.1f} points"
+
+
+def _costs(report: Assessment, method: str) -> str:
+    """What gets worse by a method that lowers the NLL: calibration error, Brier score or accuracy."""
+    first = next(iter(report.scores))
+    if method == first or not report.recipe.task.has_classes:
+        return ""
+    before, after, changes = report.scores[first], report.scores[method], report.differences[method]
+    parts = []
+    if after["ece"] - after["ece_chance"] > before["ece"] - before["ece_chance"] + _LEAST_ECE:
+        parts.append(f"its calibration error (ECE) rises from {before['ece']:.3f} to {after['ece']:.3f}")
+    if changes["brier"].exceeds(0.0, 2.0):
+        parts.append(f"its Brier score changes by {changes['brier']}")
+    if (-changes["accuracy"]).exceeds(_LEAST_ACCURACY, 2.0):
+        parts.append(f"its accuracy changes by {_in_points(changes['accuracy'])}")
+    return f"; for that, {' and '.join(parts)}" if parts else ""
 
 
 def about_detection(detection: Mapping[str, Mapping[str, Detection]], chosen: Mapping[str, str | None]) -> list[str]:

@@ -119,6 +119,12 @@ class ValueErrors(NamedTuple):
     errors: Array
     deviations: Array
 
+    @property
+    def losses(self) -> Array:
+        """Negative log-densities in nats, mean over outputs, ``(N,)``."""
+        losses: Array = gaussian_scores(*self)[0].mean(1)
+        return losses
+
     def summary(self) -> dict[str, float]:
         """Scores of the set, averaged over rows and outputs: of the central 90 % interval coverage and width."""
         nll, crps = gaussian_scores(self.errors, self.deviations)

@@ -1,5 +1,7 @@
 """Rate of false claims of an assessment; `python -m tests.null_claims` measures whole reports."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,10 @@ from scipy.stats import binom
 from torch import nn
 
 from cgp import Detector, assess
+from cgp.comparisons import Difference
 from cgp.networks.assess.claims import best_detector, compare_detectors
+from cgp.networks.tasks import Classification
+from tests import null_claims
 
 TRIALS = 600
 
@@ -76,3 +81,62 @@ def test_a_temperature_is_claimed_for_logits_three_times_too_large():
     logits = torch.randn(200, 5, generator=generator)
     y = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
     assert assess(Calibrated(), [(3 * logits, y)]).method == "temperature"
+
+
+def test_no_temperature_is_claimed_that_a_few_sure_and_wrong_answers_undo():
+    """One of 100 is wrong with a logit of 30, the others are too unsure: T = .6, which they ask for, adds .14 nats."""
+    claims = clear = 0
+    generator = torch.Generator().manual_seed(0)
+    for seed in range(30):
+        report = assess(Calibrated(), [null_claims.sure_and_wrong(100, 10, 3.0, generator)], seed=seed)
+        claims += report.method != "as trained"
+        clear += report.has_enough_labels and report.is_clear("temperature", bounded=False)
+        if report.is_clear("temperature", bounded=False):
+            assert "which one answer that is wrong and sure, as none of these labels shows, may undo" in report.sentence
+    assert claims <= binom.ppf(0.99, 30, 0.05)
+    assert clear > binom.ppf(0.99, 30, 0.05)  # by standard errors alone
+
+
+def test_what_gets_worse_by_a_recommendation_is_said():
+    """Of 100 classes with a few sure mistakes, a temperature lowers the NLL and spoils the calibration of the rest."""
+    generator = torch.Generator().manual_seed(0)
+    logits = 3.0 * torch.randn(1500, 100, generator=generator)
+    y = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
+    sure = torch.rand(1500, generator=generator) < 0.02
+    logits[sure] = 30.0 * torch.eye(100)[(y[sure] + 1) % 100]
+    report = assess(Calibrated(), [(logits, y)])
+    assert report.method == "temperature"
+    before, after = (report.scores[name]["ece"] for name in ("as trained", "temperature"))
+    assert after > before + 0.01
+    assert f"; for that, its calibration error (ECE) rises from {before:.3f} to {after:.3f}" in report.sentence
+
+
+def test_accuracy_is_no_nothing():
+    """A read-out with as good a likelihood that answers more questions rightly."""
+    rng = np.random.default_rng(0)
+    labels = torch.from_numpy(rng.integers(0, 2, 900))
+    features = torch.from_numpy(rng.normal(size=(900, 2)) + 1.4 * np.eye(2)[labels.numpy()])
+    logits = torch.where(torch.from_numpy(rng.random((900, 1)) < 0.2), -2.0, 2.0) * (2.0 * torch.eye(2)[labels] - 1.0)
+    logits = 0.6 * logits.double()
+    x = torch.cat([logits, features], 1)
+
+    class Saved(nn.Module):
+        def forward(self, x):
+            return x[:, :2]
+
+    task = Classification(features=lambda model, x: x[:, 2:])
+    report = assess(Saved(), [(x[:600], labels[:600])], train=[(x[600:], labels[600:])], task=task)
+    gain = report.differences["GP read-out + temperature"]["accuracy"]
+    worded = dataclasses.replace(
+        report,
+        differences={
+            **report.differences,
+            "GP read-out + temperature": {
+                **report.differences["GP read-out + temperature"],
+                "accuracy": Difference(0.034, 0.008),
+            },
+        },
+        beyond={"GP read-out + temperature": Difference(0.001, 0.004)},
+    )
+    assert isinstance(gain, Difference)
+    assert "adds nothing but accuracy (+3.4 ± 0.8 points by the GP read-out)" in worded.sentence
