@@ -22,18 +22,17 @@ def test_of_normal_numbers_it_is_nearly_students(count):
     assert least_mean(values, -5.0, 0.025) == pytest.approx(student, abs=0.1 * (0.3 - student) + 10.0 / count)
 
 
-@pytest.mark.parametrize("rare", [0.003, 0.01, 0.03])
-@pytest.mark.parametrize("count", [30, 100, 300])
+@pytest.mark.parametrize(("rare", "count"), [(0.03, 30), (0.01, 60), (0.01, 100)])
 def test_a_loss_that_few_draws_show_is_counted(rare, count):
     """Gains of .1 ± .3 that an event of probability p undoes exactly: their mean is 0, Student claims one too often."""
     rng, worst = np.random.default_rng(0), -0.1 * (1 - rare) / rare
     broken = student = 0
-    for _ in range(400):
+    for _ in range(150):
         values = np.where(rng.random(count) < rare, worst, rng.normal(0.1, 0.3, count))
         broken += least_mean(values, worst, 0.05) > 0
         student += values.mean() > 2 * values.std(ddof=1) / count**0.5
-    assert broken <= binom.ppf(0.999, 400, 0.05)
-    assert student > binom.ppf(0.999, 400, 0.05) or count * rare > 2 or count * 0.1**2 < 4 * 0.3**2
+    assert broken <= binom.ppf(0.999, 150, 0.05)
+    assert student > binom.ppf(0.999, 150, 0.05)
 
 
 def test_no_answer_loses_more_by_a_temperature_above_one_than_the_bound():
