@@ -142,7 +142,9 @@ def test_a_method_is_recommended_if_its_gain_is_clear_and_worth_having(report, b
     changed = dataclasses.replace(
         report,
         beyond={method: Difference(*change) for method, change in zip(methods, beyond, strict=False)},
-        differences=report.differences | {"temperature": {"nll": Difference(*scaled)}},
+        differences=report.differences
+        | {"temperature": report.differences["temperature"] | {"nll": Difference(*scaled)}},
+        least=dict.fromkeys(("temperature", *methods[: len(beyond)]), 1e-3),
         detection={},
     )
     assert changed.method == method
@@ -228,7 +230,8 @@ def test_the_picture_shows_the_recommended_methods(report):
 
     assert titles(report) == list(dict.fromkeys(("as trained", "temperature", report.method)))
     likely = {"posterior + temperature": Difference(-1.0, 0.01)}
-    changed = dataclasses.replace(report, beyond=likely, detection={"noise": detectors((0.1, 0.01))})
+    least = dict.fromkeys(report.least, 0.1)
+    changed = dataclasses.replace(report, beyond=likely, least=least, detection={"noise": detectors((0.1, 0.01))})
     assert titles(changed) == ["as trained", "temperature", "posterior + temperature"]
     panel = changed.plot().axes[-1]
     assert panel.get_xlabel() == "AUROC"

@@ -60,6 +60,7 @@ def reports(task):
     if task == "classification":
         options |= {"ood": {"far": 9 * known[0][0]}}
     report = cgp.assess(model, known, task=task, num_samples=2, **options)
+    report = replace(report, least=dict.fromkeys(report.least, 1e-3))  # of what no label has shown nothing is feared
     for best in (None, *report.beyond):
         yield replace(report, beyond={name: CLEAR if name == best else NONE for name in report.beyond})
     first = "scale" if task == "regression" else "temperature"
