@@ -6,15 +6,21 @@ classes and is too sure by a factor of two, or sure of its mistakes: of those it
 
 import argparse
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.special import softmax
-from scipy.stats import beta, binom
+from scipy.stats import beta, betabinom, binom
+from torch import nn
 
+from cgp import predict
 from cgp.networks.guarantees.conformal import SetScore, conformal_quantile
 from cgp.networks.guarantees.selective import risk_threshold
+from cgp.networks.predict.prediction import Prediction
+from cgp.networks.tasks import Regression
 
 Array = NDArray[np.float64]
 POOL, HELD_OUT = 200_000, 500
@@ -75,6 +81,32 @@ def coverage_of_intervals(draws: int) -> Outcome:
     return Outcome("intervals", float(np.mean(covered)), *beta_band(draws))
 
 
+def coverage_of_network_intervals(draws: int) -> Outcome:
+    """Average coverage of a regression network over splits, by `Prediction.intervals`; one split may be far off."""
+    torch.manual_seed(0)
+    network, x = nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, 1)), torch.randn(20_000, 3)
+    with torch.no_grad():
+        values = network(x) + (0.2 + x[:, :1].abs()) * torch.randn(20_000, 1)
+    noise = Regression(noise=lambda out: 1.0 + 0.0 * out)
+    whole, rng, covered = predict(network, [(x, values)], 1, task=noise), np.random.default_rng(6), []
+    for _ in range(draws):
+        order = torch.from_numpy(rng.permutation(20_000)[: 2 * HELD_OUT])
+        known, new = (_part(whole, rows) for rows in order.split(HELD_OUT))
+        ends, truth = new.intervals(1 - ERROR, held_out=known), values[order[HELD_OUT:]]
+        covered.append(float(((truth >= ends[..., 0]) & (truth <= ends[..., 1])).double().mean()))
+    rank = int(np.ceil((HELD_OUT + 1) * (1 - ERROR)))
+    law = betabinom(HELD_OUT, rank, HELD_OUT + 1 - rank)
+    error = 4 * law.std() / HELD_OUT / draws**0.5
+    name = f"intervals of a network ({min(covered):.2f} to {max(covered):.2f} in single splits)"
+    return Outcome(name, float(np.mean(covered)), law.mean() / HELD_OUT - error, law.mean() / HELD_OUT + error)
+
+
+def _part(whole: Prediction, rows: torch.Tensor) -> Prediction:
+    assert whole.total is not None
+    assert whole.labels is not None
+    return replace(whole, mean=whole.mean[rows], total=whole.total[rows], labels=whole.labels[rows])
+
+
 def broken_promises(name: str, draws: int) -> Outcome:
     """Share of the draws in which more than the risk is wrong above the threshold, where one is given."""
     p, labels = classifier()
@@ -117,6 +149,7 @@ def outcomes(draws: int) -> Iterator[Outcome]:
         yield coverage_of_sets(method, draws)
     yield coverage_of_sets("aps", draws, per_class=True)
     yield coverage_of_intervals(draws)
+    yield coverage_of_network_intervals(draws)
     for name in ("too sure", "sure of its mistakes"):
         yield broken_promises(name, draws)
 
