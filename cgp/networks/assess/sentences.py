@@ -81,7 +81,8 @@ def _costs(report: Assessment, method: str) -> str:
     first = next(iter(report.scores))
     if method == first or not report.recipe.task.has_classes:
         return ""
-    before, after, changes = report.scores[first], report.scores[method], report.differences[method]
+    before, after = report.scores[first], report.scores[method]
+    changes = dict.fromkeys(("brier", "accuracy"), Difference(0.0, 0.0)) | report.differences[method]
     parts = []
     if after["ece"] - after["ece_chance"] > before["ece"] - before["ece_chance"] + _LEAST_ECE:
         parts.append(f"its calibration error (ECE) rises from {before['ece']:.3f} to {after['ece']:.3f}")

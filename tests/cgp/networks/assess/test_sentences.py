@@ -62,10 +62,19 @@ def reports(task):
     report = cgp.assess(model, known, task=task, num_samples=2, **options)
     report = replace(report, least=dict.fromkeys(report.least, 1e-3))  # of what no label has shown nothing is feared
     for best in (None, *report.beyond):
-        yield replace(report, beyond={name: CLEAR if name == best else NONE for name in report.beyond})
+        yield replace(
+            report,
+            least=dict.fromkeys(report.least, 1.0),
+            beyond={name: CLEAR if name == best else NONE for name in report.beyond},
+        )
     first = "scale" if task == "regression" else "temperature"
     differences = report.differences | {first: dict.fromkeys(report.differences[first], CLEAR)}
-    yield replace(report, beyond=dict.fromkeys(report.beyond, NONE), differences=differences)
+    yield replace(
+        report,
+        least=dict.fromkeys(report.least, 1.0),
+        beyond=dict.fromkeys(report.beyond, NONE),
+        differences=differences,
+    )
     yield replace(report, num_inputs=FEWEST_LABELS - 1)
 
 
@@ -108,7 +117,11 @@ def test_a_factor_of_a_variance_is_fitted_by_the_call_that_is_named():
     model, known, _, x = problem("regression")
     heads = {"output": lambda out: out, "noise": lambda out: 0.01 + out.square()}
     report = cgp.assess(model, known, task=Regression(**heads), compare=["dropout"])
-    report = replace(report, differences=report.differences | {"scale": {"nll": CLEAR, "crps": CLEAR}})
+    report = replace(
+        report,
+        least=dict.fromkeys(report.least, 1.0),
+        differences=report.differences | {"scale": {"nll": CLEAR, "crps": CLEAR}},
+    )
     report = replace(report, beyond=dict.fromkeys(report.beyond, NONE))
     assert "a factor of its variance (calibrate with method='scale')" in report.sentence
     assert report.calls.endswith("cgp.predict(model, inputs, output=..., noise=...)")
