@@ -79,6 +79,10 @@ class GaussianProcessAttention(Attention):
         """The posterior of the heads, lazily evaluated: mean ``(*batch, h, Nq, s)``, variance ``(*batch, h, Nq)``."""
         raise NotImplementedError
 
+    def lasting_gaussian(self, tokens: AttentionInputs) -> Gaussian:
+        """The same posterior, whose covariance does not change with later weights."""
+        return self.gaussian(tokens)
+
     def mean_heads(self, tokens: AttentionInputs) -> Tensor:
         """Posterior mean ``(*batch, h, Nq, s)``; a subclass may leave out what only the covariance needs."""
         return self.gaussian(tokens).mean
@@ -97,7 +101,7 @@ class GaussianProcessAttention(Attention):
         """
         tokens = self.project(query, key, value, **masks)
         with full_precision(tokens.q.device):
-            posterior = self.gaussian(tokens)
+            posterior = self.lasting_gaussian(tokens)
             if "joint" not in posterior.sampling:
                 raise ValueError(
                     "posterior: it is not defined under a causal mask, where each row conditions on its own prefix; "

@@ -119,10 +119,16 @@ class SparseCGPAttention(CorrelatedAttention):
             return self.softmax.around_heads(softmax_heads(tokens), tokens, self._inducing(tokens.q.dtype))
         known = self._covariances(tokens)
         if known is None:
-            unit, scales = self._unit(tokens)
-            return scales.of(unit)
+            return self.lasting_gaussian(tokens)
         in_one_step = OneStepPosterior(lambda: self._moments(tokens, known), lambda: self._unit(tokens)[0])
         return ScaledGaussian(in_one_step, self._unit_amplitude(tokens.k.dtype))
+
+    def lasting_gaussian(self, tokens: AttentionInputs) -> Gaussian:
+        """The posterior by features that are computed at once."""
+        if self.softmax is not None:
+            return self.gaussian(tokens)
+        unit, scales = self._unit(tokens)
+        return scales.of(unit)
 
     def _covariances(self, tokens: AttentionInputs) -> Covariances | None:
         """What a regression in one step starts from, if this call is one."""
