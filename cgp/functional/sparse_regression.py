@@ -197,7 +197,10 @@ class _Kept(NamedTuple):
 
 
 def _kept(known: Sequence[Tensor], sets: Sequence[Tensor], paddings: Sequence[Tensor | None]) -> list[_Kept]:
-    masks = [None if padding is None else _by_head(padding[..., None]) for padding in paddings]
+    masks = [
+        None if padding is None else _by_head(padding.expand(*x.shape[:-3], -1, -1)[..., None])
+        for padding, x in zip(paddings, sets, strict=True)
+    ]
     shapes = [(x.shape[-3], -1, x.shape[-2], known[0].shape[-1]) for x in sets]
     return [_Kept(one.view(shape), mask) for one, shape, mask in zip(known, shapes, masks, strict=True)]
 

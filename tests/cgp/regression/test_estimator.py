@@ -270,7 +270,7 @@ def test_conditioning_is_fitting_with_the_parameters_kept():
     all_at_once = CorrelatedGPRegressor(**kept).fit(X, TRUTH)
     parts = pickle.loads(pickle.dumps(all_at_once))
     units = parts.posterior_.units
-    first = Observations(units.inputs.apply(X[:30]), units.outputs.apply(TRUTH[:30]))
+    first = Observations(units.inputs.apply(X[:30]), units.outputs.apply(TRUTH[:30])[:, np.argsort(units.numbers)])
     parts.model_.set_train_data(first.rows, first.targets, strict=False)
     parts.partial_fit(X[30:], TRUTH[30:])
     for result, expected in zip(

@@ -75,4 +75,4 @@ def test_rows_and_back():
 def test_standardised_outputs_have_unit_variance():
     given = table().standardised()
     np.testing.assert_allclose(np.nanstd(given.values, axis=0), 1.0, rtol=1e-2)
-    np.testing.assert_allclose(given.units.outputs.undo(given.values), table().values)
+    np.testing.assert_allclose(given.units.outputs.undo(given.values[:, given.units.numbers]), table().values)

@@ -22,12 +22,12 @@ def fitted(inference):
 
 def dense(posterior, x, y, at):
     """Mean and covariance of all outputs, output fastest, by the covariance of all rows and numpy."""
-    (model,), (inputs, outputs) = posterior.models, posterior.units
+    (model,), (inputs, outputs, numbers) = posterior.models, posterior.units
     observed = ~np.isnan(y)
     rows = np.concatenate(
-        [np.column_stack([inputs.apply(x)[observed[:, p]], [p] * observed[:, p].sum()]) for p in (0, 1)]
+        [np.column_stack([inputs.apply(x)[observed[:, p]], [numbers[p]] * observed[:, p].sum()]) for p in (0, 1)]
     )
-    new = np.column_stack([np.repeat(inputs.apply(at), 2, axis=0), np.tile([0, 1], len(at))])
+    new = np.column_stack([np.repeat(inputs.apply(at), 2, axis=0), np.tile(numbers, len(at))])
     with torch.no_grad():
         K, cross, prior = (
             model.covar_module(torch.as_tensor(a), torch.as_tensor(b)).to_dense().numpy()
@@ -37,7 +37,7 @@ def dense(posterior, x, y, at):
     noise = model.likelihood.noise.numpy()
     targets = np.concatenate([outputs.apply(y)[observed[:, p], p] for p in (0, 1)]) - mean[rows[:, -1].astype(int)]
     inverse = np.linalg.inv(K + np.diag(noise[rows[:, -1].astype(int)]))
-    unit = outputs.unit[new[:, -1].astype(int)]
+    unit = np.tile(outputs.unit, len(at))
     centre = outputs.undo((cross @ inverse @ targets + mean[new[:, -1].astype(int)]).reshape(-1, 2))
     covariance = prior - cross @ inverse @ cross.T + np.diag(noise[new[:, -1].astype(int)])
     return centre, covariance * unit[:, None] * unit

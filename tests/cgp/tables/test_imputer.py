@@ -66,6 +66,7 @@ def test_times_are_days_of_the_regressor():
     assert imputer.regressor_.summary().count("b: noise") == 1
 
 
+@pytest.mark.filterwarnings("ignore:X. errors of:UserWarning")  # the fit is cut off
 @pytest.mark.parametrize(
     "index",
     [
@@ -122,6 +123,7 @@ def test_codes_and_text_that_is_numbers():
     assert str(CorrelatedGPImputer(**QUICK).fit_transform(whole)["n"].dtype) == "Float64"
 
 
+@pytest.mark.filterwarnings("ignore:X. errors of:UserWarning")  # the fit is cut off
 def test_what_looks_like_a_code_is_warned_of():
     """By name, in every column that has it at its end; zeros of rain, two levels and peaks are none."""
     table, generator = frame(), np.random.default_rng(0)
