@@ -1,7 +1,7 @@
 """How often the 95 % intervals of sums over gaps hold the sums, for small tables and default settings.
 
-``python -m tests.sum_coverage --tables 40`` prints a table for docs/notes/reliability-tables.md: sums over a gap of 15 rows in
-each of two columns of 60, and the single values in them, by the default and by the most probable parameters alone.
+``python -m tests.sum_coverage --tables 40`` prints a table for docs/notes/reliability-tables.md: sums over a gap of 15
+rows in each of two columns of 60, and the single values in them, by the default and by the most probable parameters.
 """
 
 import argparse
