@@ -1,5 +1,4 @@
-from .answers import Forecast
-from .filled import Interval
+from .filled import Forecast, Interval
 from .frames.files.options import ReadOptions
 from .frames.files.reading import read_table
 from .frames.files.table_file import TableFile

@@ -1,8 +1,10 @@
-"""A filled table: means and standard deviations, intervals, Gaussian or conformal, and a picture."""
+"""What a posterior says about a table: its gaps filled, intervals, joint draws, sums, forecasts, errors, a picture."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +15,9 @@ from cgp.regression import Posterior
 from .conformal import Conformal, gap_labels
 from .frames.coordinates import Axis
 from .frames.table import Table
+from .totals import Totals, bins_of, checked_weights, sums_over, totals_of
 
-__all__ = ["FilledTable", "Interval"]
+__all__ = ["FilledTable", "Forecast", "Interval"]
 
 _FAR = 1e6  # ranges of the inputs
 
@@ -33,84 +36,146 @@ class Interval(NamedTuple):
     upper: Any
 
 
-class FilledTable(NamedTuple):
-    """A table with the mean and the standard deviation of its readings.
+class Forecast(NamedTuple):
+    """Predicted readings after the end of a table.
+
+    Attributes:
+        mean: in the form of the table, with the rows that follow it.
+        std: their standard deviations.
+    """
+
+    mean: Any
+    std: Any
+
+
+@dataclass(frozen=True, eq=False)
+class FilledTable:
+    """A table beside what fills it: a posterior given the table, or means and standard deviations.
 
     Attributes:
         table: n rows, P columns.
-        mean: predictive means of missing values, and observed values, ``(n, P)``.
-        sd: standard deviations of missing values, 0 for observed ones, ``(n, P)``.
+        axis: of the table.
+        posterior: of the columns; None where only :attr:`moments` are known.
     """
 
     table: Table
-    mean: Array
-    sd: Array
+    axis: Axis
+    posterior: Posterior | None = None
 
     @classmethod
-    def of(cls, posterior: Posterior, table: Table) -> FilledTable:
-        """A table filled by predictions at its rows with gaps."""
-        mean, sd, gaps = table.values.copy(), np.zeros_like(table.values), table.missing
+    def of_moments(cls, table: Table, axis: Axis, mean: Array, sd: Array) -> Self:
+        """A table filled by means, with standard deviations, ``(n, P)`` each."""
+        filled = cls(table, axis)
+        vars(filled)["moments"] = mean, sd
+        return filled
+
+    @cached_property
+    def moments(self) -> tuple[Array, Array]:
+        """Means of missing values, and observed values; standard deviations, 0 for observed values; ``(n, P)`` each."""
+        mean, sd, gaps = self.table.values.copy(), np.zeros_like(self.table.values), self.table.missing
         rows = gaps.any(axis=1)
         if rows.any():
-            mean[gaps], sd[gaps] = (part[gaps[rows]] for part in posterior.marginals(table.inputs[rows]))
-        return cls(table, mean, sd)
+            mean[gaps], sd[gaps] = (part[gaps[rows]] for part in self._posterior.marginals(self.table.inputs[rows]))
+        return mean, sd
 
-    @classmethod
-    def of_rows(cls, posterior: Posterior, table: Table, fitted: Table) -> FilledTable:
-        r"""Rows that are at no known input, each filled from its own observed values only.
+    def filled_apart(self, table: Table) -> Any:
+        r"""Another table, whose rows are at no known input: each filled from its own observed values only.
 
-        .. math:: \mu_M + C_{MO} C_{OO}^{-1} (y_O - \mu_O), \qquad C_{MM} - C_{MO} C_{OO}^{-1} C_{OM}
+        .. math:: \mu_M + C_{MO} C_{OO}^{-1} (y_O - \mu_O)
 
         with the mean and the covariance of a row of readings so far from all others that they say nothing about it.
 
         Args:
-            posterior: given another table of the same columns.
-            table: rows to fill.
-            fitted: that table.
+            table: of the same columns.
 
         Returns:
-            The filled table.
+            The other table with its gaps filled.
         """
-        far = fitted.inputs.max(axis=0) + _FAR * np.maximum(np.ptp(fitted.inputs, axis=0), 1.0)
-        centres, covariances = posterior.covariance(far[None])
+        inputs = self.table.inputs
+        far = inputs.max(axis=0) + _FAR * np.maximum(np.ptp(inputs, axis=0), 1.0)
+        centres, covariances = self._posterior.covariance(far[None])
         centre, covariance = centres[0], covariances[0, :, 0]
-        mean, sd, gaps = table.values.copy(), np.zeros_like(table.values), table.missing
+        mean, gaps = table.values.copy(), table.missing
         for pattern in np.unique(gaps[gaps.any(axis=1)], axis=0):
             rows, seen = (gaps == pattern).all(axis=1), ~pattern
             weights = np.linalg.solve(covariance[np.ix_(seen, seen)], covariance[np.ix_(seen, pattern)])
-            left = covariance[np.ix_(pattern, pattern)] - covariance[np.ix_(pattern, seen)] @ weights
             mean[np.ix_(rows, pattern)] = centre[pattern] + (table.values[np.ix_(rows, seen)] - centre[seen]) @ weights
-            sd[np.ix_(rows, pattern)] = np.sqrt(left.diagonal())
-        return cls(table, mean, sd)
+        return table.filled(mean)
 
     def filled(self) -> Any:
         """The table with the means in its gaps, as it was given."""
-        return self.table.filled(self.mean)
+        return self.table.filled(self.moments[0])
 
     def std(self) -> Any:
         """The standard deviations, in the form of the table."""
-        return self.table.framed(self.sd)
+        return self.table.framed(self.moments[1])
 
     def interval(self, level: float, method: str, conformal: Conformal | None) -> Interval:
         """Central intervals, "gaussian" or "conformal"; both ends are the value where it was observed."""
         if not 0.0 < level < 1.0:
             raise ValueError(f"level: expected a number between 0 and 1, got {level}")
-        reach = self._factors(level, method, conformal) * self.sd
-        return Interval(*(self.table.framed(self.mean + side * reach) for side in (-1.0, 1.0)))
+        mean, sd = self.moments
+        reach = self._factors(level, method, conformal) * sd
+        return Interval(*(self.table.framed(mean + side * reach) for side in (-1.0, 1.0)))
 
-    def plot(self, axis: Axis, figure: Any = None) -> list[Any]:
+    def plot(self, figure: Any = None) -> list[Any]:
         """Draw the gaps of the table, and each column with its filled values; places as maps."""
         from cgp.plotting import filled_maps, filled_table
 
-        table = self.table
+        table, axis = self.table, self.axis
         names = [str(name) for name in table.names]
         if axis.is_place(table.inputs):
             east, labels, degrees = axis.directions()
             places = table.inputs[:, [east, 1 - east]]
             options: dict[str, Any] = {"names": names, "labels": labels, "degrees": degrees, "figure": figure}
-            return filled_maps(places, self.mean, self.sd, table.missing, **options)
+            return filled_maps(places, *self.moments, table.missing, **options)
         x, label = axis.drawn(table.given, table.inputs)
-        return filled_table(x, self.mean, self.sd, table.missing, names=names, xlabel=label, figure=figure)
+        return filled_table(x, *self.moments, table.missing, names=names, xlabel=label, figure=figure)
+
+    def draws(self, count: int, random_state: Any) -> list[Any]:
+        """Filled tables whose gaps are drawn together, as readings."""
+        gaps = self.table.missing
+        rows, outputs = np.nonzero(gaps)
+        values = np.repeat(self.table.values[None], count, axis=0)
+        if len(rows):
+            inputs = self.table.inputs[rows]
+            values[:, gaps] = self._posterior.draw_at(inputs, outputs, count, random_state, include_noise=True)
+        return [self.table.filled(each) for each in values]
+
+    def aggregate(self, by: Any, how: str, weights: Any, *, include_noise: bool) -> Totals:
+        """Sums or means of each column, "sum" or "mean", with the standard errors that the gaps leave them."""
+        if how not in ("sum", "mean"):
+            raise ValueError(f"how: expected 'sum' or 'mean', got {how!r}")
+        shares = checked_weights(weights, self.table)
+        bins = bins_of(by, self.table, self.axis.times(self.table.given))
+        if how == "mean":
+            sums = sums_over(bins, shares)
+            if not sums.all():
+                empty = bins.labels[np.flatnonzero(~sums.all(axis=1))[0]]
+                raise ValueError(f"weights: expected sums other than 0 for how='mean', got 0 in the bin {str(empty)!r}")
+            shares = shares / sums[bins.numbers]
+        totals = totals_of(self._posterior, self.table, bins, shares, include_noise=include_noise)
+        return Totals(*(self.table.framed(part, bins.labels) for part in totals))
+
+    def forecast(self, steps: int) -> Forecast:
+        """Readings after the last row of a table of one input."""
+        if steps < 1:
+            raise ValueError(f"steps: expected at least 1, got {steps}")
+        inputs, labels = _later_rows(self.table, self.axis, steps)
+        return Forecast(*(self.table.framed(part, labels) for part in self._posterior.marginals(inputs)))
+
+    def errors(self) -> NDArray[np.float64]:
+        """Standardised errors of observed values, predicted from all others, NaN where there is none, ``(n, P)``."""
+        mean, sd = self._posterior.leave_one_out()
+        values, observed = np.full(self.table.values.shape, np.nan), self.table.known
+        known = ~np.isnan(mean)  # rows without a value need not be in there: both sides are read in the same order
+        values[observed] = (self.table.values[observed] - mean[known]) / sd[known]
+        return values
+
+    @property
+    def _posterior(self) -> Posterior:
+        assert self.posterior is not None
+        return self.posterior
 
     def _factors(self, level: float, method: str, conformal: Conformal | None) -> Array | float:
         """Standard deviations to either side."""
@@ -124,3 +189,40 @@ class FilledTable(NamedTuple):
                 "conformal intervals"
             )
         return conformal.factors(gap_labels(self.table.inputs, self.table.missing), level)
+
+
+def _later_rows(table: Table, axis: Axis, steps: int) -> tuple[NDArray[np.float64], Any]:
+    """The rows that follow a table of one input.
+
+    Args:
+        table: n rows.
+        axis: axis of the table.
+        steps: how many; a step is the frequency of the index, or the median distance of its rows.
+
+    Returns:
+        Their inputs ``(steps, 1)`` and labels; None if rows have no labels.
+
+    Raises:
+        ValueError: if there are several inputs, or too few rows to define a distance.
+    """
+    inputs = table.inputs[:, 0]
+    distinct = np.unique(inputs)
+    if table.inputs.shape[1] != 1 or len(distinct) < 2:
+        raise ValueError(f"steps: expected a table of one input with two rows or more, got {table.inputs.shape}")
+    frequency = getattr(getattr(table.given, "index", None), "freq", None)
+    if frequency is not None and not axis.columns and len(axis.coordinates):
+        last = table.given.index[np.argmax(inputs)]
+        labels = _after(last, -frequency if frequency.n < 0 else frequency, steps)  # of a table in reverse order
+        return axis.coordinates[0].numbers(labels)[:, None], labels
+    numbers = distinct[-1] + float(np.median(np.diff(distinct))) * np.arange(1.0, steps + 1.0)
+    return numbers[:, None], axis.coordinates[0].labels(numbers) if axis.coordinates else None
+
+
+def _after(last: Any, frequency: Any, steps: int) -> Any:
+    import pandas as pd
+
+    if isinstance(last, pd.Period):
+        return pd.period_range(last + 1, periods=steps, freq=frequency)
+    if isinstance(last, pd.Timedelta):
+        return pd.timedelta_range(last, periods=steps + 1, freq=frequency)[1:]
+    return pd.date_range(last, periods=steps + 1, freq=frequency)[1:]

@@ -46,7 +46,7 @@ def read_imputer(kind: type[Imputer], folder: str | Path) -> Imputer:
     table, _ = read_table(given, settings["inputs"], settings["missing_values"], axis=imputer._axis)
     regressor = imputer._regressor()
     imputer.regressor_ = restored_regressor(regressor, plain["regressor"], tensors, table.outputs())
-    imputer._keep(table._replace(left_out=tensors[_LEFT_OUT].bool().numpy()))
+    imputer._parts, imputer._known = [table._replace(left_out=tensors[_LEFT_OUT].bool().numpy())], None
     if "conformal" in plain:
         scores, blocks = (tensors[f"conformal.{name}"].numpy() for name in _VALUES)
         imputer.conformal_ = Conformal(scores, blocks, np.array(plain["conformal"]))

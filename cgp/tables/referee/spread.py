@@ -166,7 +166,7 @@ class UncertainImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             The axes.
         """
         check_is_fitted(self)
-        return self._filled.plot(self._axis, figure)
+        return self._filled.plot(figure)
 
     def _fill(self, table: Table) -> FilledTable:
         mean = table.values_of(self.imputer_.transform(table.given))
@@ -175,7 +175,7 @@ class UncertainImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         away[order] = row_distances(table.missing[order], ordered=table.inputs.shape[1] == 1)
         columns = np.broadcast_to(np.arange(len(table.names)), away.shape)
         sd = Spread(self.spread).at(away, columns) * table.units
-        return FilledTable(table, mean, np.where(table.missing, sd, 0.0))
+        return FilledTable.of_moments(table, self._axis, mean, np.where(table.missing, sd, 0.0))
 
 
 def _mean_of_blocks(values: Array, blocks: Integers) -> tuple[float, int]:

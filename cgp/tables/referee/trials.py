@@ -156,7 +156,7 @@ class _Fits:
             if number == masking and _is_part_of(method, imputer):
                 masked = self.table._replace(values=np.where(cells, np.nan, self.table.values))
                 posterior = imputer.regressor_.with_structure(method.structure).posterior_
-                return *FilledTable.of(posterior, masked)[1:], seconds
+                return *FilledTable(masked, imputer._axis, posterior).moments, seconds
         start = time.process_time()
         imputer, mean, sd = _fitted(self.table.hiding(cells), self.table, method)
         seconds = time.process_time() - start
