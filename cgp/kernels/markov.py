@@ -32,8 +32,8 @@ class Markov(Kernel):
     ``markov_form``, and sums, products and scales of all of them. Several outputs are ``MultitaskKernel`` and
     ``LCMKernel``, or products with an ``IndexKernel`` over rows (input, output), each of one feature (``active_dims``).
 
-    Predictions have gradients by new inputs if these require them, in time O(n m) for m of them; they have none by the
-    parameters, which the evidence has.
+    Means and variances of predictions have gradients by all parameters and by new inputs that require them, in linear
+    time, too.
 
     Args:
         base_kernel: the kernel.
@@ -83,7 +83,7 @@ class Markov(Kernel):
         both = torch.cat([each.expand(*batch, *each.shape[-2:]) for each in (x2, x1)], dim=-2)
         joint, size = self._operator(both, x2.shape[-2]), self.num_outputs_per_input(x1, x2)
         order = torch.arange(joint.shape[-1]).roll(x1.shape[-2] * size)
-        return MarkovCrossLinearOperator(joint.select(order), x1.shape[-2] * size, both.requires_grad)
+        return MarkovCrossLinearOperator(joint.select(order), x1.shape[-2] * size)
 
     def _operator(self, x: Tensor, known: int) -> MarkovLinearOperator:
         space, cells = line_of(markov_terms(self.base_kernel), self._layout, x, known)

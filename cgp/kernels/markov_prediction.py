@@ -14,7 +14,7 @@ from cgp.operators.markov import MarkovLinearOperator
 from cgp.operators.markov_cross import MarkovCrossLinearOperator
 from cgp.operators.markov_posterior import MarkovPosteriorLinearOperator
 from cgp.operators.missing import known_rows
-from cgp.statespace.posterior import StateSpacePosterior
+from cgp.statespace.moments import posterior_moments
 
 __all__ = ["MarkovPredictionStrategy"]
 
@@ -58,10 +58,7 @@ class MarkovPredictionStrategy(DefaultPredictionStrategy):
         joint, known = test_train_covar.joint, self._known()
         batch = torch.broadcast_shapes(joint.batch_shape, known.residual.shape[:-1], test_mean.shape[:-1])
         known = _Known(*(each.expand(*batch, -1) for each in known))
-        if test_train_covar.differentiable and torch.is_grad_enabled():
-            mean, covariance = _with_gradients(joint, known, test_train_covar.rows)
-        else:
-            mean, covariance = _in_linear_time(joint, known, test_train_covar.rows)
+        mean, covariance = _predicted(joint, known, test_train_covar.rows)
         return test_mean + mean.to(test_mean), covariance
 
     def _known(self) -> _Known:
@@ -87,29 +84,15 @@ def _noise_of(covariance: LinearOperator) -> Tensor:
     return evaluated.noise
 
 
-@torch.no_grad()
-def _in_linear_time(joint: MarkovLinearOperator, known: _Known, rows: int) -> tuple[Tensor, LinearOperator]:
+def _predicted(joint: MarkovLinearOperator, known: _Known, rows: int) -> tuple[Tensor, LinearOperator]:
     moments: tuple[list[Tensor], list[Tensor]] = ([], [])
     batch = known.residual.shape[:-1]
     for index, member in joint._members(batch):
         seen = member._replace(cells=member.cells[rows:], noise=known.noise[index])
         residual, noise = (seen.table(each[index].double()[:, None])[..., 0] for each in (known.residual, known.noise))
-        posterior = StateSpacePosterior(member.space, residual, noise, seen.observed(known.observed[index]))
-        for values, table in zip(moments, (posterior.mean, posterior.variance), strict=True):
+        tables = posterior_moments(member.space, residual, noise, seen.observed(known.observed[index]))
+        for values, table in zip(moments, tables, strict=True):
             values.append(table.flatten()[member.cells[:rows]])
     mean, variance = (torch.stack(each).reshape(*batch, rows) for each in moments)
-    return mean, MarkovPosteriorLinearOperator(joint, *_parts(variance.to(known.noise), known))
-
-
-def _with_gradients(joint: MarkovLinearOperator, known: _Known, rows: int) -> tuple[Tensor, LinearOperator]:
-    unit = torch.eye(rows, dtype=known.noise.dtype)
-    empty = torch.zeros(*known.residual.shape[:-1], rows, dtype=known.noise.dtype)
-    covariance = MarkovPosteriorLinearOperator(joint, *_parts(empty, known))
-    weights = covariance._solved(known.residual.unsqueeze(-1))
-    mean = joint._matmul(torch.nn.functional.pad(weights, (0, 0, rows, 0)))[..., :rows, 0]
-    variance = covariance._matmul(unit).diagonal(dim1=-2, dim2=-1)
-    return mean, MarkovPosteriorLinearOperator(joint, *_parts(variance, known))
-
-
-def _parts(variance: Tensor, known: _Known) -> tuple[Tensor, ...]:
-    return torch.zeros_like(variance), variance, known.noise, known.observed
+    variance = variance.to(known.noise)
+    return mean, MarkovPosteriorLinearOperator(joint, torch.zeros_like(variance), variance, known.noise, known.observed)

@@ -21,12 +21,11 @@ class MarkovCrossLinearOperator(LinearOperator):
     Args:
         joint: of all m + n entries, without noise.
         rows: m.
-        differentiable: whether the inputs of the entries have gradients.
     """
 
-    def __init__(self, joint: MarkovLinearOperator, rows: int, differentiable: bool = False) -> None:
-        super().__init__(joint, rows=rows, differentiable=differentiable)
-        self.joint, self.rows, self.differentiable = joint, rows, differentiable
+    def __init__(self, joint: MarkovLinearOperator, rows: int) -> None:
+        super().__init__(joint, rows=rows)
+        self.joint, self.rows = joint, rows
 
     def _size(self) -> torch.Size:
         return torch.Size([*self.joint.batch_shape, self.rows, self.joint.shape[-1] - self.rows])
@@ -43,17 +42,17 @@ class MarkovCrossLinearOperator(LinearOperator):
     def _transpose_nonbatch(self) -> MarkovCrossLinearOperator:
         count = self.joint.shape[-1]
         order = torch.arange(count).roll(-self.rows)
-        return self.__class__(self.joint.select(order), count - self.rows, self.differentiable)
+        return self.__class__(self.joint.select(order), count - self.rows)
 
     def _mul_constant(self, other: Tensor) -> MarkovCrossLinearOperator:
-        return self.__class__(self.joint._mul_constant(other), self.rows, self.differentiable)
+        return self.__class__(self.joint._mul_constant(other), self.rows)
 
     def __add__(self, other: Any) -> Any:
         """The sum; of covariances of the same entries it is again one."""
         if isinstance(other, MarkovCrossLinearOperator) and self.shape == other.shape:
             joint = self.joint + other.joint
             if isinstance(joint, MarkovLinearOperator):
-                return self.__class__(joint, self.rows, self.differentiable or other.differentiable)
+                return self.__class__(joint, self.rows)
         return super().__add__(other)
 
     def _getitem(self, row_index: IndexType, col_index: IndexType, *batch_indices: IndexType) -> LinearOperator:
@@ -61,7 +60,7 @@ class MarkovCrossLinearOperator(LinearOperator):
             return DenseLinearOperator(self.to_dense())._getitem(row_index, col_index, *batch_indices)
         joint = self.joint._getitem(slice(None), slice(None), *batch_indices) if batch_indices else self.joint
         rows, columns = torch.arange(self.rows)[row_index], torch.arange(self.rows, self.joint.shape[-1])[col_index]
-        return self.__class__(joint.select(torch.cat([rows, columns])), len(rows), self.differentiable)
+        return self.__class__(joint.select(torch.cat([rows, columns])), len(rows))
 
     def _get_indices(self, row_index: IndexType, col_index: IndexType, *batch_indices: IndexType) -> Tensor:
         return self.to_dense()[(*batch_indices, row_index, col_index)]

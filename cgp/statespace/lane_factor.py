@@ -34,9 +34,10 @@ class LaneTables:
         chain: recursions of N rows and P outputs.
         complete: whether all cells are readings, or only the observed ones.
         continued: whether a lag precedes the first row.
+        count: number of lanes; None chooses it.
     """
 
-    def __init__(self, chain: Chain, complete: bool, *, continued: bool = False) -> None:
+    def __init__(self, chain: Chain, complete: bool, *, continued: bool = False, count: int | None = None) -> None:
         self.chain, none = chain, len(chain.tables[0])
         self.wanted = np.ones_like(chain.observed) if complete else chain.observed.copy()
         self.wanted[~self.wanted.any(-1), 0] = True  # a place for rows without observations
@@ -47,7 +48,7 @@ class LaneTables:
             self._steps[0] = none
         loadings, wanted = chain.loadings[self._outputs].T, self.wanted
         visits = Visits(self._steps, loadings, chain.variances[wanted], chain.observed[wanted])
-        self.lanes = Lanes(chain.tables[0], chain.tables[1], visits)
+        self.lanes = Lanes(chain.tables[0], chain.tables[1], visits, count)
         self.first = diagonal_blocks(chain.stationary)
 
     def columns(self, values: Array) -> Array:

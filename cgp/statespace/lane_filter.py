@@ -154,17 +154,17 @@ class FilteredLanes:
 
     def spread(self) -> tuple[Array, Array]:
         """Variances of the readings without noise, and the diagonal of their inverse covariance, ``(T, L)`` each."""
-        N, K = self._later_information(), self.lanes.K
+        N, K = self.later_information(), self.lanes.K
         variance, precision = np.empty_like(self.known.weight), np.empty_like(self.known.weight)
         for t in range(self.lanes.T - 1, -1, -1):
             g = self.known.gain[t]
-            N, precision[t], _ = self._observed(t, N)
+            N, precision[t], _ = self.observed(t, N)
             variance[t] = np.einsum("kl,kl->l", self.lanes.h[t], g[:K])
             variance[t] -= np.einsum("il,il->l", g, np.einsum("ijl,jl->il", N, g))
             N = self.lanes.precise(t, N)
         return variance.clip(min=0.0), precision
 
-    def _later_information(self) -> Array:
+    def later_information(self) -> Array:
         """What all later lanes say about the state after each, ``(D, D, L)``."""
         later = np.zeros((self.lanes.L, self.lanes.D, self.lanes.D))
         for lane in range(self.lanes.L - 1, 0, -1):
@@ -172,7 +172,7 @@ class FilteredLanes:
             later[lane - 1] = self.known.information[lane] + move.T @ later[lane] @ move
         return lanes_last(later)
 
-    def _observed(self, t: int, N: Array) -> tuple[Array, Array, Array]:
+    def observed(self, t: int, N: Array) -> tuple[Array, Array, Array]:
         """N before a reading from that after it, the reading's precision, and its gain times the N after it."""
         g, w, h, K = self.known.gain[t], self.known.weight[t], self.lanes.h[t], self.lanes.K
         moved = np.einsum("ijl,jl->il", N, g) * w
@@ -185,13 +185,13 @@ class FilteredLanes:
 
     def log_determinant_slopes(self) -> LaneSlopes:
         r"""Gradients of :math:`\log|\Sigma|`, given a filter that kept its covariances."""
-        N, K = self._later_information(), self.lanes.K
+        N, K = self.later_information(), self.lanes.K
         A, Q, h, variances = (
             np.empty(like.shape) for like in (self.lanes.A, self.lanes.Q, self.lanes.h, self.lanes.variances)
         )
         before_lanes = lanes_last(np.concatenate([np.zeros((1, self.lanes.D, self.lanes.D)), self.known.ends[:-1]]))
         for t in range(self.lanes.T - 1, -1, -1):
-            N, variances[t], moved = self._observed(t, N)
+            N, variances[t], moved = self.observed(t, N)
             explained = np.einsum("jl,jkl->kl", moved, self.known.filtered[t, :, :K])
             h[t] = 2.0 * (self.known.weight[t] * self.known.gain[t, :K] - explained)
             before = self.lanes.forward(t, self.known.filtered[t - 1] if t else before_lanes)

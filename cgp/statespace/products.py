@@ -16,7 +16,7 @@ from .lane_factor import LaneTables
 from .slopes import Slopes, bilinear_slopes
 from .space import StateSpace
 
-__all__ = ["bilinear_gradients", "covariance_product", "covariance_solve"]
+__all__ = ["Products", "bilinear_gradients", "covariance_product", "covariance_solve"]
 
 _WORK = 500  # states and outputs that lanes take in the time of a row
 
@@ -55,13 +55,13 @@ def bilinear_gradients(space: StateSpace, left: Tensor, right: Tensor) -> tuple[
     Returns:
         By transition, noise, stationary covariance, loadings and the cells' variances.
     """
-    products = _Products(_chain_of(space))
+    products = Products(_chain_of(space))
     slopes = products.slopes(*(products.parts(_array(columns))[1] for columns in (left, right)))
     by_kind = slopes.by_kind(space.kinds.numpy(), space[0].shape[-1])
     return tuple(torch.as_tensor(each).to(left) for each in (*by_kind[:4], by_kind[5]))
 
 
-class _Products:
+class Products:
     """Products with the covariance, row by row or in lanes."""
 
     def __init__(self, chain: Chain) -> None:
@@ -77,6 +77,7 @@ class _Products:
         return self._lanes.table(self._lanes.lanes.readings(product.after)), product
 
     def slopes(self, left: Any, right: Any) -> Slopes:
+        """Gradients of the bilinear form of two columns, as of their parts."""
         if self._lanes is None:
             return bilinear_slopes(self._chain, left, right)
         return self._lanes.slopes(self._lanes.lanes.bilinear_slopes(left, right))
@@ -87,7 +88,7 @@ class _CovarianceProduct(torch.autograd.Function):
     def forward(ctx: Any, *arguments: Tensor) -> Tensor:
         columns, kinds, steps = arguments[4:]
         chain = _chain_of(_space_of(arguments[:4], kinds, steps))
-        ctx.products, ctx.kinds, ctx.like = _Products(chain), kinds, arguments[:5]
+        ctx.products, ctx.kinds, ctx.like = Products(chain), kinds, arguments[:5]
         values, ctx.parts = ctx.products.parts(_array(columns))
         return torch.as_tensor(values).to(columns)
 
@@ -111,7 +112,7 @@ class _CovarianceSolve(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        products, solved = _Products(ctx.chain), _solved(ctx.factor, ctx.chain, gradient)
+        products, solved = Products(ctx.chain), _solved(ctx.factor, ctx.chain, gradient)
         slopes = products.slopes(products.parts(-solved)[1], products.parts(ctx.solution)[1])
         by_kind = slopes.by_kind(ctx.kinds.numpy(), ctx.like[0].shape[-1])
         return *_like((*by_kind[:4], solved, by_kind[5]), ctx.like), None, None, None

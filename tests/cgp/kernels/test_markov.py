@@ -189,6 +189,21 @@ def test_predictions_have_gradients_by_new_inputs(kind):
     CLOSE(*results, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("kind", [*KERNELS, *ROWS])
+def test_predictions_have_gradients_by_parameters(kind):
+    """By those of the kernel, the noise and the mean; at new inputs, of which some are observed."""
+    dense, linear, _, _, new = pair(kind)
+    slopes_of = []
+    for model in (dense.eval(), linear.eval()):
+        with gpytorch.settings.detach_test_caches(False):  # by GPyTorch's default half of a gradient is left out
+            predicted = model.likelihood(model(new))
+        weights = torch.linspace(-1, 1, len(new))
+        slopes_of.append(slopes(model, (weights * (predicted.mean + predicted.variance)).sum()))
+    assert all((slope is None) == (other is None) for slope, other in zip(*slopes_of, strict=True))
+    known = [[slope for slope in each if slope is not None] for each in slopes_of]
+    CLOSE(*known, rtol=1e-6, atol=1e-7)
+
+
 @pytest.mark.parametrize("kind", ["matern32", "icm"])
 def test_rows_left_out(kind):
     """In evidence, its gradients, mean and variance."""
