@@ -68,8 +68,10 @@ lint: $(INSTALLED) ## Check style, docstrings, types and the direction of import
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: $(INSTALLED) ## Run the code of the pages and build them into docs/_build/html; a warning is an error
+docs: $(INSTALLED) ## Run the code of the pages and build them into docs/_build/html, four minutes; a warning is an error
+	@echo "Running the code of the pages, then building docs/_build/html: four minutes on two quiet cores, longer on busy ones"
 	$(TEST_ENV) $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "Built: docs/_build/html/index.html"
 
 clean: ## Remove what was built, but neither the environment nor any run
 	rm -rf build dist cgp.egg-info $(VENV)-lowest $(VENV)-latest docs/_build docs/gallery .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -36,6 +36,9 @@ myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 html_math_renderer = "mathml"
 
+# A signature is as wide as the column: one argument a line beyond it.
+python_maximum_signature_line_length = 80
+python_use_unqualified_type_names = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
@@ -67,12 +70,17 @@ html_title = f"cgp {release}"
 html_show_sourcelink = False
 html_static_path = ["_static"]
 html_css_files = ["cgp.css"]
+html_js_files = ["folds.js"]
 # Pages without sections beneath them: an empty sidebar would leave a third of the width unused.
-_SINGLE = ("install", "tutorial", "choosing", "concepts", "api", "uncertainty", "glossary", "ARCHITECTURE", "errata")
-_SINGLE += ("compared", "contributing", "releasing", "changelog")
-_TABLES = ("benchmarks", *(f"results/papers/{paper}-*" for paper in ("cgpt", "kep", "sgpa")))
+_SINGLE = ("install", "tutorial", "notes", "notes/*")
+_TABLES = (f"results/papers/{paper}-*" for paper in ("cgpt", "kep", "sgpa"))
 html_sidebars = {page: [] for page in (*_SINGLE, *_TABLES)}
-html_theme_options = {"show_nav_level": 2, "navigation_with_keys": False, "secondary_sidebar_items": ["page-toc"]}
+html_theme_options = {
+    "show_nav_level": 2,
+    "header_links_before_dropdown": 7,
+    "navigation_with_keys": False,
+    "secondary_sidebar_items": ["page-toc"],
+}
 
 
 def skip_inherited_prose(*event: object) -> bool | None:

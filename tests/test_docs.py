@@ -16,7 +16,7 @@ from cgp import attention, plotting
 
 DOCS = Path(__file__).parents[1] / "docs"
 EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
-API = (DOCS / "api.md").read_text(encoding="utf-8")
+API = "\n".join(page.read_text(encoding="utf-8") for page in sorted((DOCS / "api").glob("*.md")))
 _ROWS = [line.split(" | ") for line in API.splitlines() if line.startswith("| `")]
 OPTIONS = {option: row for row in _ROWS for option in re.findall(r"`(\w+)`", row[0])}  # of the blocks
 PUBLIC = ["cgp", "cgp.attention", "cgp.tables", "cgp.kernels", "cgp.operators", "cgp.plotting", "cgp.regression"]
@@ -91,22 +91,66 @@ def test_pages_of_results_begin_with_what_they_say(page):
     assert len(first.split()) <= 90
 
 
-@pytest.mark.parametrize(
-    ("page", "rows", "folded"), [("results/x", 16, True), ("results/x", 15, False), ("x", 16, False)]
-)
-def test_long_tables_of_results_are_folded(page, rows, folded):
-    nodes = pytest.importorskip("docutils.nodes")
-    folding = importlib.import_module("folding")
+def shape(node):
+    """Kinds of a node's children, with the words of folds."""
+    return [child.astext() if type(child).__name__ == "raw" else type(child).__name__ for child in node.children]
+
+
+def summary(text):
+    return f"<details><summary>{text}</summary>"
+
+
+@pytest.fixture
+def nodes():
+    return pytest.importorskip("docutils.nodes")
+
+
+def fold(nodes, name, *sections):
+    importlib.import_module("folding")._fold(None, nodes.document("", None, "", *sections), name)
+
+
+def table_of(nodes, rows):
     body = nodes.tbody("", *(nodes.row() for _ in range(rows)))
-    table = nodes.table("", nodes.tgroup("", nodes.thead("", nodes.row()), body))
-    section = nodes.section("", nodes.paragraph(), table, nodes.paragraph())
-    for _ in range(2):  # what is folded stays so
-        folding._fold(None, section, page)
-    kinds = [type(child).__name__ for child in section]
-    assert kinds == (
-        ["paragraph", "raw", "table", "raw", "paragraph"] if folded else ["paragraph", "table", "paragraph"]
-    )
-    assert ("Table of 16 rows" in str(section)) == folded
+    return nodes.table("", nodes.tgroup("", nodes.thead("", nodes.row()), body))
+
+
+def test_pages_of_results_fold_what_is_not_the_sentence_and_the_table(nodes):
+    section = nodes.section("", nodes.title("", "What is chosen"), nodes.paragraph())
+    page = nodes.section("", nodes.title(), nodes.paragraph(), nodes.paragraph(), table_of(nodes, 15))
+    page += [nodes.paragraph(), section]
+    fold(nodes, "results/x", page)
+    how, more, end = summary("How it was measured"), summary("More"), "</details>"
+    assert shape(page) == ["title", "paragraph", how, "paragraph", end, "table", more, "paragraph", end, "section"]
+    assert shape(section) == ['<details class="section"><summary>', "title", "</summary>", "paragraph", "</details>"]
+
+
+@pytest.mark.parametrize("name", ["results/where-it-pays", "results/index", "concepts"])
+def test_other_pages_stay_open(nodes, name):
+    page = nodes.section("", nodes.title(), nodes.paragraph(), table_of(nodes, 3), nodes.paragraph())
+    fold(nodes, name, page)
+    assert shape(page) == ["title", "paragraph", "table", "paragraph"]
+
+
+def test_a_first_section_that_has_the_table_is_open_as_far_as_it(nodes):
+    first = nodes.section("", nodes.title(), nodes.paragraph(), table_of(nodes, 16), nodes.paragraph())
+    second = nodes.section("", nodes.title(), nodes.paragraph())
+    fold(nodes, "results/x", nodes.section("", nodes.title(), nodes.paragraph(), first, second))
+    of_rows = summary("Table of 16 rows")
+    assert shape(first)[2:] == [of_rows, "table", "</details>", summary("More"), "paragraph", "</details>"]
+    assert shape(second)[0].startswith("<details")
+
+
+def test_entries_of_the_api_fold_what_follows_their_first_paragraph(nodes):
+    sphinx = pytest.importorskip("sphinx.addnodes")
+    fields = nodes.field_list("", nodes.field("", nodes.field_name("", "Parameters"), nodes.field_body()))
+    member = sphinx.desc("", sphinx.desc_content("", nodes.paragraph()))
+    content = sphinx.desc_content("", nodes.paragraph(), nodes.paragraph(), fields, nodes.doctest_block(), member)
+    fold(nodes, "api/tables", nodes.section("", content))
+    folded = summary("parameters, example")
+    assert shape(content) == [
+        "paragraph", folded, "paragraph", "field_list", "doctest_block", "</details>", "desc",
+    ]  # fmt: skip
+    assert shape(member.children[0]) == ["paragraph"]
 
 
 def test_a_build_draws_into_a_folder_of_its_own(tmp_path, monkeypatch):
@@ -165,11 +209,11 @@ def test_every_argument_is_explained(module):
 def test_the_table_of_options_has_every_default(name):
     for option, parameter in inspect.signature(getattr(attention, name)).parameters.items():
         if option not in ("embed_dim", "num_heads"):
-            assert option in OPTIONS, f"docs/api.md: expected {option} of {name} in the table of options, got no row"
+            assert option in OPTIONS, f"docs/api: expected {option} of {name} in the table of options, got no row"
             _, default, _, blocks = OPTIONS[option]
             assert default == f"`{parameter.default!r}`"
             short, listed = name.removesuffix("Attention"), set(blocks.strip(" |").split(", "))
-            assert {short, "all"} & listed, f"docs/api.md: expected {short} in the row of {option}, got {blocks!r}"
+            assert {short, "all"} & listed, f"docs/api: expected {short} in the row of {option}, got {blocks!r}"
 
 
 def prose_calls():

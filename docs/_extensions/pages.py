@@ -17,6 +17,7 @@ import re
 import sys
 import tempfile
 import textwrap
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -180,9 +181,14 @@ def _build(_: Sphinx) -> None:
 
     log = logging.getLogger(__name__)
     BUILT.mkdir(parents=True, exist_ok=True)
-    for page in PAGES:
-        for difference in differences(page, run(page, BUILT)):
+    begin = time.monotonic()
+    for number, page in enumerate(PAGES, 1):
+        found = differences(page, run(page, BUILT))
+        # Printed, as the build is told to be quiet but for warnings.
+        print(f"{number} of {len(PAGES)} pages run, {time.monotonic() - begin:.0f} s: {page.name}", flush=True)
+        for difference in found:
             log.warning(difference)
+    print("Next: the examples of the gallery that changed, then the pages: a minute or two more", flush=True)
 
 
 def _show_built(_: Sphinx, _name: str, source: list[str]) -> None:
