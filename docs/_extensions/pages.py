@@ -39,8 +39,20 @@ DOCS = Path(__file__).resolve().parents[1]
 PICTURES = DOCS / "images"
 BUILT = DOCS / "_build" / "images"
 TUTORIAL = DOCS / "tutorial.md"
-GUIDES = ("abstaining", "assessing", "conversion", "files", "fine-tuning", "gaps", "gpytorch", "many-inputs", "markov")
-GUIDES += ("regression", "saving", "training")
+GUIDES = (
+    "abstaining",
+    "assess-own",
+    "assess-tasks",
+    "assessing",
+    "conversion",
+    "files",
+    "fine-tuning",
+    "gaps",
+    "gpytorch",
+    "many-inputs",
+    "markov",
+)
+GUIDES += ("correlation", "regression", "regression-more", "saving", "training")
 PAGES = (DOCS.parent / "README.md", TUTORIAL, *(DOCS / "guides" / f"{name}.md" for name in GUIDES))
 
 _PRECISION = "default dtype"
