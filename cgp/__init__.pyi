@@ -31,9 +31,8 @@ from .networks.model.blocks import freeze
 from .networks.model.likelihoods import CategoricalLikelihood, HomoscedasticLikelihood
 from .networks.model.objective import Objective
 from .networks.predict.generate import Generation, generate
-from .networks.predict.held_out import with_held_out
 from .networks.predict.pipelines import pipeline
-from .networks.predict.predict import predict, predict_batches
+from .networks.predict.predict import predict, predict_batches, with_held_out
 from .networks.predict.prediction import Prediction
 from .networks.predict.readout import GPReadout
 from .networks.pretrained import from_pretrained, save_pretrained

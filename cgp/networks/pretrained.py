@@ -13,19 +13,18 @@ from torch import Tensor, nn
 from cgp.atomic_files import write_aside
 from cgp.networks.convert.host_files import check_adapters, is_converted, load_converted, save_converted
 from cgp.networks.detect.detector import Detector
-from cgp.networks.guarantees.source import Source
+from cgp.networks.guarantees.guarantees import Source
 from cgp.networks.methods import Method
-from cgp.networks.model.layout import TokenLayout
-from cgp.networks.model.named import State
-from cgp.networks.model.structural_copy import uncompiled
-from cgp.networks.model.temperature import (
+from cgp.networks.model.fingerprints import (
     calibrated_weights,
     keep_weights,
     logit_temperature,
     set_logit_temperature,
 )
-from cgp.networks.predict.prediction import Prediction
-from cgp.networks.predict.settings import Settings, as_assessed, has_settings, settings_of, with_settings
+from cgp.networks.model.named import State
+from cgp.networks.model.structural_copy import uncompiled
+from cgp.networks.predict.method import Settings, as_assessed, has_settings, settings_of, with_settings
+from cgp.networks.predict.prediction import Prediction, TokenLayout
 from cgp.weights import load_tensors, save_tensors
 
 __all__ = ["from_pretrained", "save_pretrained"]
@@ -139,7 +138,7 @@ def _settings_of_state(config: dict[str, Any], tensors: dict[str, Tensor]) -> Se
 def _prediction(config: dict[str, Any], tensors: dict[str, Tensor]) -> Prediction:
     parts: dict[str, Any] = {name: tensors.get(name) for name in _KEPT if name != "mean"}
     absent: dict[str, Any] = {"draws": None, "token_variance": {}, "layout": TokenLayout(0, None)}
-    source = Source.of_content(config["source"])
+    source = config["source"] and Source(**config["source"])
     return Prediction(mean=tensors["mean"], **config | {"source": source}, **parts, **absent)
 
 

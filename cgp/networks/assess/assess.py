@@ -22,8 +22,7 @@ from cgp.networks.model.fingerprints import fingerprint
 from cgp.networks.model.inputs import Batch, batches, model_device, to_device
 from cgp.networks.model.progress import Progress
 from cgp.networks.model.structural_copy import uncompiled
-from cgp.networks.predict.method import Method, Training
-from cgp.networks.predict.settings import Settings, as_assessed, with_settings
+from cgp.networks.predict.method import Method, Settings, Training, as_assessed, with_settings
 from cgp.networks.tasks import Task, as_task
 
 from .assessment import Assessment

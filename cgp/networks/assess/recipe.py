@@ -12,11 +12,9 @@ from torch import nn
 from cgp.networks.detect.detector import Detector
 from cgp.networks.detect.scores import DrawnScore
 from cgp.networks.methods.known import Posterior
-from cgp.networks.model.fingerprints import Fingerprint, fingerprint, mark_calibrated
+from cgp.networks.model.fingerprints import Fingerprint, fingerprint, mark_calibrated, set_logit_temperature
 from cgp.networks.model.structural_copy import uncompiled
-from cgp.networks.model.temperature import set_logit_temperature
-from cgp.networks.predict.method import Method
-from cgp.networks.predict.settings import Settings, as_assessed, with_settings
+from cgp.networks.predict.method import Method, Settings, as_assessed, with_settings
 from cgp.networks.tasks import Task
 
 __all__ = ["Choice", "Recipe"]

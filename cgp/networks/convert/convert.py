@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from cgp.networks.model.fingerprints import logit_temperature, set_logit_temperature
 from cgp.networks.model.inducing import initialize_inducing
 from cgp.networks.model.structural_copy import structural_copy
-from cgp.networks.model.temperature import logit_temperature, set_logit_temperature
 
 from .heads import ConvertedHeads
 from .hooks import attach

@@ -16,8 +16,7 @@ from cgp.networks.model.fingerprints import fingerprint
 from cgp.networks.model.inputs import input_batches, model_device, to_device
 from cgp.networks.model.named import State
 from cgp.networks.model.structural_copy import uncompiled
-from cgp.networks.predict.method import Training
-from cgp.networks.predict.settings import as_assessed, settings_of, with_settings
+from cgp.networks.predict.method import Training, as_assessed, settings_of, with_settings
 from cgp.networks.tasks import Classification, Task
 
 from .scores import DrawnScore, InputScore, Seen, Widest, numbers

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,17 +15,49 @@ from cgp.networks.tasks import Task, as_task
 
 from .conformal import SetScore, conformal_quantile, conformal_sets
 from .selective import labels_needed, risk_threshold
-from .source import Source, check_same_source
 
-__all__ = ["Guarantees", "withheld_answers"]
+__all__ = ["Guarantees", "Source"]
 
 Array = NDArray[Any]
 
 _CALLER = 4  # frames from _threshold to the caller of abstain
 
 
-class Guarantees(ABC):
-    """Methods of a prediction that use held-out labels."""
+class Source(NamedTuple):
+    """What made a prediction.
+
+    Attributes:
+        weights: fingerprint of the model's weights.
+        calibration: temperature, scale, read-out and kind of draws, in words.
+        asked: options of :func:`cgp.predict` that change what it predicts, in words by name.
+    """
+
+    weights: int
+    calibration: str
+    asked: dict[str, str]
+
+    def check_same(self, known: Source) -> None:
+        """Raise unless a held-out prediction was made as the one that this is the source of."""
+        if known.weights != self.weights:
+            raise ValueError(
+                "held_out: expected a prediction by the weights of this one, got one by others (a model trained on "
+                "since, or another): predict the held-out data again, or cgp.with_held_out(model, data)"
+            )
+        if known.calibration != self.calibration:
+            raise ValueError(
+                f"held_out: expected a prediction by the model as it is calibrated ({self.calibration}), got "
+                f"({known.calibration}): predict the held-out data again, or cgp.with_held_out(model, data)"
+            )
+        for name, value in self.asked.items():
+            if known.asked.get(name, value) != value:
+                raise ValueError(
+                    f"held_out: expected a prediction with {name}={value} as this one, got {name}={known.asked[name]} "
+                    "(predict both alike)"
+                )
+
+
+class Guarantees:
+    """Methods of a prediction that use held-out labels: :class:`cgp.Prediction` says what its attributes are."""
 
     task: str | None
     mean: Tensor
@@ -40,11 +71,6 @@ class Guarantees(ABC):
     @property
     def _task(self) -> Task:
         return as_task(self.task)
-
-    @property
-    @abstractmethod
-    def confidence(self) -> Tensor:
-        """The largest probability, ``(N, ...)``."""
 
     def sets(
         self,
@@ -114,38 +140,68 @@ class Guarantees(ABC):
         mean = self.mean.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
         return torch.stack([mean - half, mean + half], -1)
 
-    def sureness(self, tolerance: float | None = None, *, ranks: bool = False) -> Tensor:
-        """The probability that an answer is right, as :meth:`cgp.Prediction.abstain` has it.
+    def abstain(
+        self,
+        *,
+        risk: float | None = None,
+        coverage: float | None = None,
+        level: float | None = None,
+        tolerance: float | None = None,
+        held_out: Guarantees | None = None,
+    ) -> Tensor:
+        r"""Withhold the answers with the lowest confidence (largest class probability).
+
+        By ``coverage``, as many are kept as that share of all. By ``risk``, as many as the model itself expects to be
+        wrong at that rate: the largest set whose average of :math:`1 - \max_c p_c` is at most the risk. That holds as
+        far as the model is calibrated (:func:`cgp.calibrate`).
+
+        By ``risk`` and ``level``, a threshold is tested on held-out labels: of the answers that are kept, now and
+        later, at most that share is wrong, with at least that probability over the draw of those labels
+        (:func:`cgp.networks.guarantees.selective.risk_threshold`). It holds for inputs that are independent draws from
+        where the held-out ones came from, and for labels that have chosen nothing of the model, its temperature
+        included. An answer that is NaN is always withheld.
+
+        An answer of a regression is wrong if it is off by more than ``tolerance``, which has the confidence
+
+        .. math:: P(|y - \mu| \le \tau) = 2\Phi(\tau / \sigma) - 1
+
+        and each output is withheld by itself. By ``coverage`` it needs no tolerance: the smallest variances are kept.
 
         Args:
-            tolerance: of a regression, the largest error that is no mistake.
-            ranks: whether only the order matters, so that a regression needs no tolerance.
+            risk: error rate to keep to, in [0, 1].
+            coverage: share of the answers to keep, in [0, 1].
+            level: probability with which the risk is kept to, in (0, 1).
+            tolerance: of a regression, the largest error that is no mistake, in units of the values.
+            held_out: a prediction, by the same model in the same way, of inputs with labels ``(n,)`` or values
+                ``(n, C)``; None takes those that the model keeps (:func:`cgp.with_held_out`).
 
         Returns:
-            ``(N, ...)``, or ``(N, C)`` of a regression; −∞ where a number is missing, so that it is always withheld.
+            ``(N, ...)`` bool, True = withhold; for a regression ``(N, C)``.
 
         Raises:
-            ValueError: if the tolerance or the variance that it needs is missing.
+            ValueError: unless exactly one of risk and coverage is given, in [0, 1]; for a regression with ``risk``,
+                unless there is a tolerance, or if it has no variance, or by ``coverage`` the same one everywhere; with
+                ``level``, if there are no held-out labels, or too few for any answer: the message says how many
+                are needed.
+
+        Warns:
+            UserWarning: if no answer can be given at that risk, so that all are withheld.
         """
-        return self._task.sureness(self, tolerance, ranks=ranks)
+        given = [value for value in (risk, coverage) if value is not None]
+        if len(given) != 1 or not 0.0 <= given[0] <= 1.0:
+            raise ValueError(f"risk, coverage: expected one of them in [0, 1], got {risk!r} and {coverage!r}")
+        sureness = self._task.sureness(self, tolerance, ranks=coverage is not None)
+        by_output = not self._task.has_classes
+        if level is not None:
+            return ~(sureness > self.thresholds(risk, level, tolerance, held_out).to(sureness.device))
+        columns = sureness.T if by_output else sureness.flatten()[None]
+        withheld = torch.stack([_withheld(column, risk, coverage) for column in columns])
+        return withheld.T if by_output else withheld.view(sureness.shape)
 
     def thresholds(
         self, risk: float | None, level: float, tolerance: float | None = None, held_out: Guarantees | None = None
     ) -> Tensor:
-        """The confidence above which at most a share ``risk`` is wrong, as :meth:`cgp.Prediction.abstain` has it.
-
-        Args:
-            risk: error rate, in (0, 1).
-            level: probability with which it is kept to, in (0, 1).
-            tolerance: of a regression, the largest error that is no mistake.
-            held_out: as for :meth:`cgp.Prediction.abstain`.
-
-        Returns:
-            A scalar, for a regression ``(C,)``; infinite where no share of the answers keeps to the risk.
-
-        Raises:
-            ValueError: if an argument is out of range, or there are too few held-out labels.
-        """
+        """The confidence above which :meth:`abstain` keeps an answer, ∞ where none: a scalar, of values ``(C,)``."""
         if risk is None or not 0.0 < risk < 1.0 or not 0.0 < level < 1.0:
             raise ValueError(f"risk, level: expected both in (0, 1), got {risk!r} and {level!r}")
         kind = "classification" if self._task.has_classes else self.task
@@ -155,7 +211,7 @@ class Guarantees(ABC):
                 f"held_out: expected at least {needed} labels to keep to a risk of {risk:g} with a confidence of "
                 f"{level:g}, got {len(labels)}"
             )
-        sureness = _numbers(known.sureness(tolerance))
+        sureness = _numbers(self._task.sureness(known, tolerance))
         right = self._task.right(known, labels, tolerance).cpu().numpy()
         if right.ndim == 1:
             return torch.tensor(_threshold(sureness, right, risk, level), dtype=torch.float64)
@@ -178,7 +234,8 @@ class Guarantees(ABC):
                     f"held_out: expected {name} {getattr(self, name)!r} as of the prediction, "
                     f"got {getattr(known, name)!r}"
                 )
-        check_same_source(known.source, self.source)
+        if known.source is not None and self.source is not None:
+            self.source.check_same(known.source)
         if self.task != task:
             raise ValueError(f"task: expected {task!r}, got {self.task!r}")
         if known.mean.dim() != 2 or known.mean.shape[1:] != self.mean.shape[1:]:
@@ -201,7 +258,7 @@ def _threshold(sureness: Array, right: Array, risk: float, level: float) -> floa
     return math.inf if threshold is None else threshold
 
 
-def withheld_answers(sureness: Tensor, risk: float | None, coverage: float | None) -> Tensor:
+def _withheld(sureness: Tensor, risk: float | None, coverage: float | None) -> Tensor:
     """The answers to withhold of ``(N,)``, by the share to keep or by the error rate that the sureness expects."""
     order = sureness.argsort(descending=True, stable=True)
     kept = len(order)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +15,6 @@ from cgp.attention.kernel import PriorAmplitude
 from cgp.functional.noise import noise
 from cgp.networks.model.blocks import used_modules
 from cgp.networks.model.inputs import Batch, call_model
-from cgp.networks.model.runs import warn_of_randomness, warn_of_silence
 from cgp.networks.model.shared_prefix import SharedPrefix
 from cgp.networks.model.structural_copy import structural_copy
 from cgp.networks.predict.draws import draw_noises
@@ -38,7 +38,7 @@ __all__ = [
 COARSE = tuple(2.0**k for k in (-15, -10, *range(-5, 8)))
 """Factors of the amplitudes."""
 
-_CALLER = 6  # frames from a warning to the caller of calibrate
+_CALLER = 4  # frames from a check of the data to the caller of calibrate
 
 _STEP = 2.0**0.125
 
@@ -178,16 +178,10 @@ class AmplitudeSearch:
             assert batch.labels is not None
             runs = _Runs(self.model, batch.inputs, self.mode, self.task)
             if not first:
-                self._warn(batch, runs)
+                runs.prefix.warn(runs.mean, partial(self._mean, batch), _CALLER)
             self.task.check_rows(runs.mean, batch.labels, name=name, first=first)
             first += len(batch.labels)
         return tuple(runs.mean.shape)
-
-    def _warn(self, batch: Batch, runs: _Runs) -> None:
-        """Warn of what a first run shows of the model."""
-        warn_of_silence(runs.prefix, _CALLER)
-        if runs.prefix.is_random:
-            warn_of_randomness(runs.mean, lambda: _Runs(self.model, batch.inputs, self.mode, self.task).mean, _CALLER)
 
     def draws(
         self, data: Iterable[Batch], factors: Sequence[float], *, first: int = 0
@@ -244,6 +238,9 @@ class AmplitudeSearch:
         near = max(trial.parameter / _STEP, least), trial.parameter * _STEP
         at = minimise_over_temperature(slopes, trial.parameter, *near, tolerance=1e-3)
         return self.scores(data, (trial.factor,), (at,))[trial.factor].best(trial.factor)
+
+    def _mean(self, batch: Batch) -> Tensor:
+        return _Runs(self.model, batch.inputs, self.mode, self.task).mean
 
     def _noises(self, index: int) -> list[tuple[int, float]]:
         generator = torch.Generator().manual_seed(self.seed + 7919 * index)

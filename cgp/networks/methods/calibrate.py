@@ -10,8 +10,7 @@ from torch import nn
 
 from cgp.networks.model.progress import Progress
 from cgp.networks.model.structural_copy import uncompiled
-from cgp.networks.predict.method import Method, Training
-from cgp.networks.predict.settings import settings_of, with_settings
+from cgp.networks.predict.method import Method, Training, settings_of, with_settings
 from cgp.networks.tasks import Regression, Task, as_task
 
 from .amplitudes import AmplitudeSearch, amplitudes_of

@@ -11,12 +11,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from cgp.networks.model.fingerprints import mark_calibrated
+from cgp.networks.model.fingerprints import logit_temperature, mark_calibrated, set_logit_temperature
 from cgp.networks.model.inputs import Batch
 from cgp.networks.model.progress import Progress, Ticks
-from cgp.networks.model.temperature import logit_temperature, set_logit_temperature
-from cgp.networks.predict.method import Method
-from cgp.networks.predict.settings import as_assessed, forget_held_out
+from cgp.networks.predict.method import Method, as_assessed, forget_held_out
 from cgp.networks.tasks.metrics import LabelledScores
 
 from .amplitudes import COARSE, TEMPERATURES, AmplitudeSearch, LabelScores, Trial, amplitudes_of, chosen, tune

@@ -20,9 +20,8 @@ from cgp.networks.model.inputs import logits_of
 from cgp.networks.model.named import State
 from cgp.networks.model.representation import call_with_features, pooled_features
 from cgp.networks.model.structural_copy import with_own_buffers
-from cgp.networks.predict.method import Method, Training
+from cgp.networks.predict.method import Method, Training, as_assessed
 from cgp.networks.predict.readout import GPReadout, ReadoutPrediction
-from cgp.networks.predict.settings import as_assessed
 from cgp.networks.tasks import Task, as_task
 
 from .amplitudes import with_amplitudes

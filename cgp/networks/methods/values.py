@@ -12,14 +12,12 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from cgp.networks.model.fingerprints import mark_calibrated
+from cgp.networks.model.fingerprints import keep_weights, mark_calibrated
 from cgp.networks.model.inputs import Batch
-from cgp.networks.model.temperature import keep_weights
 from cgp.networks.predict.draws import DrawVariance
-from cgp.networks.predict.method import Method
+from cgp.networks.predict.method import Method, Settings, as_assessed, settings_of, with_settings
 from cgp.networks.predict.predict import predict
 from cgp.networks.predict.prediction import Prediction
-from cgp.networks.predict.settings import Settings, as_assessed, settings_of, with_settings
 from cgp.networks.tasks import Regression
 from cgp.networks.tasks.labels import values_for
 from cgp.networks.tasks.metrics import ValueErrors

@@ -1,4 +1,4 @@
-"""Fingerprints of weights, so that what was fitted to a model is not used with another one.
+"""The temperature of a model, and fingerprints of weights, so that what was fitted to a model is used with no other.
 
 A calibration, a held-out prediction or a recommendation holds for the weights that it was made with. A fingerprint is a
 checksum of the bytes of all parameters and persistent buffers in their order: equal on every device, after a copy and
@@ -16,11 +16,22 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakIdKeyDictionary
 
+from .blocks import used_modules
 from .structural_copy import uncompiled
-from .temperature import KEPT, calibrated_weights, keep_weights, modules_with_temperature
 
-__all__ = ["Fingerprint", "check_calibrated", "fingerprint", "mark_calibrated"]
+__all__ = [
+    "Fingerprint",
+    "calibrated_weights",
+    "check_calibrated",
+    "fingerprint",
+    "keep_weights",
+    "logit_temperature",
+    "mark_calibrated",
+    "modules_with_temperature",
+    "set_logit_temperature",
+]
 
+_TEMPERATURE, _WEIGHTS = _KEPT = ("cgp_temperature", "cgp_weights")
 _PRIME, _PROBES, _BITS = 1021, 16, 2**63 - 1
 _MIX = 0x9E3779B97F4A7C15  # of the golden ratio, as in hashes of integers
 
@@ -90,15 +101,7 @@ def mark_calibrated(model: nn.Module) -> None:
 
 
 def check_calibrated(model: nn.Module, current: Fingerprint) -> None:
-    """Raise if a model was calibrated with other weights than those that it has.
-
-    Args:
-        model: any module.
-        current: its fingerprint.
-
-    Raises:
-        ValueError: if they changed since; the message says what to do.
-    """
+    """Raise if a model was calibrated with other weights than those of its current fingerprint."""
     if calibrated_weights(model) not in (None, current.whole):
         raise ValueError(
             "model: expected the weights that it was calibrated with, got others (it was trained on, converted to "
@@ -106,10 +109,71 @@ def check_calibrated(model: nn.Module, current: Fingerprint) -> None:
         )
 
 
+def logit_temperature(model: nn.Module) -> float:
+    """The temperature by which :func:`cgp.predict` divides the logits of a model; 1 unless one was set."""
+    model = uncompiled(model)
+    keeping = modules_with_temperature(model)
+    return float(keeping[0]._buffers[_TEMPERATURE] if keeping else getattr(model, _TEMPERATURE, 1.0))
+
+
+def modules_with_temperature(model: nn.Module) -> list[Any]:
+    """Modules whose state dict holds the temperature: the heads of the converted layers in use."""
+    return [module for module in used_modules(model).values() if _TEMPERATURE in module._buffers]
+
+
+def set_logit_temperature(model: nn.Module, temperature: float) -> None:
+    r"""Let :func:`cgp.predict` divide the logits of a model, :math:`p = \operatorname{softmax}(f / T)`.
+
+    The output of the model itself does not change. Copies keep the temperature. A converted model has it in its state
+    dict, and so in every saved file; the state dict of another model does not. Nothing is known of the weights that a
+    temperature belongs to which is set by hand.
+
+    Args:
+        model: any module.
+        temperature: T, positive.
+
+    Raises:
+        ValueError: if the temperature is not positive and finite.
+
+    Example:
+        >>> model = nn.Linear(2, 2)
+        >>> set_logit_temperature(model, 1.5)
+        >>> logit_temperature(model)
+        1.5
+    """
+    if not 0.0 < temperature < float("inf"):
+        raise ValueError(f"temperature: expected a positive number, got {temperature!r}")
+    model = uncompiled(model)
+    keeping = modules_with_temperature(model)
+    for module in keeping:  # a new tensor: copies share the old one
+        setattr(module, _TEMPERATURE, torch.full_like(getattr(module, _TEMPERATURE), temperature))
+    if not keeping:
+        setattr(model, _TEMPERATURE, float(temperature))
+    keep_weights(model, None)
+
+
+def calibrated_weights(model: nn.Module) -> int | None:
+    """The fingerprint of the weights that a model was calibrated with; None if it was not, or by hand."""
+    model = uncompiled(model)
+    keeping = modules_with_temperature(model)
+    kept = int(keeping[0]._buffers[_WEIGHTS]) if keeping else vars(model).get(_WEIGHTS)
+    return kept or None
+
+
+def keep_weights(model: nn.Module, weights: int | None) -> None:
+    """Let a model keep the fingerprint of the weights that it was calibrated with, beside its temperature."""
+    model = uncompiled(model)
+    keeping = modules_with_temperature(model)
+    for module in keeping:  # a new tensor: copies share the old one
+        setattr(module, _WEIGHTS, torch.full_like(getattr(module, _WEIGHTS), weights or 0))
+    if not keeping:
+        vars(model)[_WEIGHTS] = weights
+
+
 def _tensors(model: nn.Module) -> Iterator[Tensor]:
     """Parameters and persistent buffers, but for the temperature and what is kept beside it."""
     for name, value in model.state_dict(keep_vars=True).items():
-        if name.rpartition(".")[-1] not in KEPT:
+        if name.rpartition(".")[-1] not in _KEPT:
             yield from (leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor))
 
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import functools
+import random
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from .blocks import stochastic_layers, unwrapped, used_modules
 from .inputs import model_device
-from .runs import GlobalGenerators
 from .structural_copy import structural_copy, with_own_buffers
 
-__all__ = ["KeptPosterior", "SharedPrefix"]
+__all__ = ["SharedPrefix"]
 
 T = TypeVar("T")
 
@@ -49,11 +51,10 @@ class SharedPrefix:
     def __init__(self, model: nn.Module, *, training: bool = False) -> None:
         self.training, copied = training, structural_copy(model)
         self.model = copied if training else with_own_buffers(copied)
-        self.generators = GlobalGenerators(model_device(self.model))
         self.is_random = False  # whether the first run drew numbers that are none of this package's
         self.silent: list[str] = []  # attention blocks that did not attend in the first run
         self.shares = False
-        self.posterior: KeptPosterior | None = None  # of the first stochastic block
+        self.posterior: _KeptPosterior | None = None  # of the first stochastic block
         self.first: Any = None  # the first stochastic block
         self._queues: list[_Replay] | None = None  # kept outputs; None before the first run
         for module in self.model.modules():
@@ -78,12 +79,42 @@ class SharedPrefix:
             replay.restart()
         return call(self.model)
 
+    def warn(self, first: Tensor, again: Callable[[], Tensor], stacklevel: int) -> None:
+        """Warn of attention that did not run in the first run, and of a model that is random by itself.
+
+        Args:
+            first: output of the first run.
+            again: computes it anew, from the same inputs and the same noise of this package.
+            stacklevel: frames to the caller.
+        """
+        if self.silent:  # where none attended the run itself was refused
+            warnings.warn(
+                f"model: {len(self.silent)} of {len(self.blocks)} stochastic layers did not run: "
+                f"{', '.join(self.silent)}: their posterior is in no uncertainty (these inputs need no such layer, or "
+                "the model goes around it)",
+                stacklevel=stacklevel + 1,
+            )
+        if self.is_random and not torch.allclose(first, again(), rtol=1e-3, atol=1e-6, equal_nan=True):
+            warnings.warn(
+                "model: the model draws random numbers of its own in eval mode, so that the same inputs have other "
+                "outputs in every call: no uncertainty contains them, and no guarantee holds for them (let it draw in "
+                "training mode only; nn.Dropout layers draw with method='dropout')",
+                stacklevel=stacklevel + 1,
+            )
+
+    def _generator_states(self) -> list[Any]:
+        """States of the global random generators, which draws of this package do not touch."""
+        numbers: Any = np.random.get_state()  # noqa: NPY002 (which a model may use)
+        device = model_device(self.model)
+        states = [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+        return [random.getstate(), numbers[1].tobytes(), numbers[2], *(state.numpy().tobytes() for state in states)]
+
     def _record(self, call: Callable[[nn.Module], T]) -> T:
         recorder = _Recorder(self.model, list(self.blocks.values()))
-        before = self.generators.states()
+        before = self._generator_states()
         with recorder.watching():
             result = call(self.model)
-        self.is_random = self.generators.differ(before)
+        self.is_random = self._generator_states() != before
         self.silent = [n for n, block in self.blocks.items() if _attends(block) and block not in recorder.ran]
         if self.blocks and not recorder.ran and not self.training:
             raise ValueError(
@@ -104,8 +135,8 @@ class SharedPrefix:
             self.first = recorder.first
             outputs[self.first, "project"] = recorder.projected
             if hasattr(self.first, "gaussian"):
-                compute = functools.partial(_posterior_of, self.first.gaussian, recorder.inputs)
-                self.posterior = KeptPosterior(compute, recorder.posterior)
+                gaussian, inputs = self.first.gaussian, recorder.inputs
+                self.posterior = _KeptPosterior(lambda: gaussian(inputs), recorder.posterior)
                 _override(self.first, "gaussian", self.posterior)
         self._queues = []
         for (module, name), kept in outputs.items():
@@ -231,25 +262,16 @@ class _Replay:
         return self.remaining.popleft() if self.remaining else self.method(*args, **options)
 
 
-def _posterior_of(gaussian: Callable[[Any], Any], inputs: Any, _: Any) -> Any:
-    """The posterior given the inputs of the first run, not those of the present call."""
-    return gaussian(inputs)
+class _KeptPosterior:
+    """A block's ``gaussian``, computed once given the inputs of the first run, whatever the tokens are now."""
 
-
-class KeptPosterior:
-    """A block's ``gaussian`` that is computed once; its standard deviations may be scaled afterwards.
-
-    Attributes:
-        factor: factor of the standard deviations; the draws are those of a model with amplitudes larger by it.
-    """
-
-    def __init__(self, compute: Callable[..., Any], posterior: Any = None) -> None:
-        self.compute, self.posterior, self.factor = compute, posterior, 1.0
+    def __init__(self, compute: Callable[[], Any], posterior: Any) -> None:
+        self.compute, self.posterior = compute, posterior
+        self.factor = 1.0  # of the standard deviations: the draws are those of amplitudes larger by it
 
     def __call__(self, tokens: Any) -> Any:
-        """The posterior given at construction, or computed in the first call, whatever the tokens are now."""
         if self.posterior is None:
-            self.posterior = self.compute(tokens)
+            self.posterior = self.compute()
         return self.posterior if self.factor == 1.0 else _Scaled(self.posterior, self.factor)
 
 

@@ -1,21 +1,40 @@
-"""A way of predicting with a network: what calibration prepares, a report compares, and a folder keeps by its name."""
+"""How a model predicts: the methods that calibration prepares, and the settings that a model keeps."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from cgp.networks.guarantees.guarantees import Source
+from cgp.networks.model.fingerprints import logit_temperature
 from cgp.networks.model.named import Named
+from cgp.networks.model.structural_copy import structural_copy, uncompiled
 from cgp.networks.tasks import Task
 
 from .readout import GPReadout, ReadoutPrediction
-from .settings import as_assessed
 
-__all__ = ["Method", "Training"]
+if TYPE_CHECKING:
+    from .prediction import Prediction
+
+__all__ = [
+    "Method",
+    "Settings",
+    "Training",
+    "as_assessed",
+    "forget_held_out",
+    "has_settings",
+    "settings_of",
+    "source_of",
+    "with_settings",
+]
+
+_SETTINGS = "cgp_settings"
 
 
 class Training:
@@ -115,3 +134,91 @@ class Method(Named, argument="method"):
     def read(self, model: nn.Module, inputs: Any) -> ReadoutPrediction | None:
         """The mean and variance of values in place of what the network returns, of a regression; None is the latter."""
         return None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a model for :func:`cgp.predict`, besides its temperature.
+
+    Attributes:
+        method: how it predicts; None is as it is, with its stochastic layers.
+        detectors: :class:`cgp.Detector` by name.
+        held_out: the prediction of labelled inputs, or None.
+        scale: of a regression, the noise variance of each output, ``(C,)``, or the factor of the one that the model or
+            read-out gives.
+        task: "regression" where the model was calibrated for one, or None.
+        has_variance_head: whether ``scale`` is the factor of a variance that the model returns.
+    """
+
+    method: Method | None = None
+    detectors: Mapping[str, Any] = field(default_factory=dict)
+    held_out: Prediction | None = None
+    scale: Tensor | None = None
+    task: str | None = None
+    has_variance_head: bool = False
+
+
+def settings_of(model: nn.Module) -> Settings:
+    """The settings of a model; the defaults unless :func:`with_settings` made it."""
+    return getattr(uncompiled(model), _SETTINGS, Settings())
+
+
+def has_settings(model: nn.Module) -> bool:
+    """Whether :func:`with_settings` made the model."""
+    return hasattr(uncompiled(model), _SETTINGS)
+
+
+def forget_held_out(model: nn.Module) -> None:
+    """Drop the held-out prediction that a model keeps, which a new calibration outdates."""
+    if settings_of(model).held_out is not None:
+        vars(uncompiled(model))[_SETTINGS] = replace(settings_of(model), held_out=None)
+
+
+def with_settings(model: nn.Module, settings: Settings) -> nn.Module:
+    """A copy of a model, of its class and with its tensors, that has other settings and predicts by their method."""
+    changed = as_assessed(model)
+    changed = changed if settings.method is None else settings.method.apply(changed)
+    vars(changed)[_SETTINGS] = settings
+    return changed
+
+
+def as_assessed(model: nn.Module) -> nn.Module:
+    """A copy of a model, which shares its tensors, without its settings."""
+    changed, method = structural_copy(model), settings_of(model).method
+    if method is not None:
+        method.undo(changed)
+    vars(changed).pop(_SETTINGS, None)
+    return changed
+
+
+def source_of(model: nn.Module, weights: int, task: Task, options: Mapping[str, Any]) -> Source:
+    """What makes a model's predictions, in words that are equal after saving; of functions only that they are given."""
+    settings = settings_of(model)
+    method = settings.method
+    parts = {"T": f"{logit_temperature(model):.9g}", "method": "none" if method is None else method.name}
+    if settings.scale is not None:
+        parts["scale"] = _words(settings.scale)
+    if method is not None and (content := _content(method)):
+        parts["fitted"] = f"{zlib.crc32(content):08x}"
+    asked = {**options, "noise": getattr(task, "noise", None)}
+    asked["output"] = None if task.output is type(task).__dataclass_fields__["output"].default else task.output
+    words = {name: _words(value) for name, value in asked.items()}
+    return Source(weights, ", ".join(f"{name}={value}" for name, value in parts.items()), words)
+
+
+def _content(method: Method) -> bytes:
+    """What a method was fitted to, in bytes; nothing of one that cannot be written."""
+    try:
+        tensors = method.state()[1]
+    except ValueError:
+        return b""
+    return b"".join(tensors[name].cpu().numpy().tobytes() for name in sorted(tensors))
+
+
+def _words(value: Any) -> str:
+    if callable(value):
+        return "a function"
+    if isinstance(value, bool | str | torch.dtype) or value is None:
+        return str(value)
+    numbers = torch.as_tensor(value).detach().double().reshape(-1).tolist()
+    return " ".join(f"{number:.9g}" for number in numbers)

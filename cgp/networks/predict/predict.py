@@ -6,29 +6,30 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cgp.networks.guarantees.source import Source
-from cgp.networks.model.fingerprints import check_calibrated, fingerprint
+from cgp.networks.guarantees.guarantees import Source
+from cgp.networks.model.fingerprints import (
+    check_calibrated,
+    fingerprint,
+    logit_temperature,
+    modules_with_temperature,
+)
 from cgp.networks.model.inputs import input_batches, model_device, to_device
-from cgp.networks.model.layout import token_layout
 from cgp.networks.model.progress import Progress, progressing
 from cgp.networks.model.structural_copy import uncompiled
-from cgp.networks.model.temperature import logit_temperature, modules_with_temperature
 from cgp.networks.tasks import Task, as_task
 
-from .drawing import draw_batch
-from .draws import DrawVariance, draw_noises, seeds_from
-from .moments import Moments, checked_labels
-from .prediction import Prediction
-from .settings import has_settings, settings_of
-from .sources import source_of
+from .drawing import Draws, checked_labels
+from .draws import draw_noises, seeds_from
+from .method import has_settings, settings_of, source_of, with_settings
+from .prediction import Prediction, token_layout
 
-__all__ = ["joined", "predict", "predict_batches"]
+__all__ = ["joined", "predict", "predict_batches", "with_held_out"]
 
 _START_AMPLITUDE = 0.1  # of cgp.convert
 _CALLER = 6  # frames from a warning to predict's caller: two of torch's decorators lie between them
@@ -111,11 +112,11 @@ def predict(
         >>> prediction.probabilities.shape, prediction.patch_variance().shape
         (torch.Size([5, 3]), torch.Size([5, 2, 2, 2]))
     """
-    options: dict[str, Any] = {"num_samples": num_samples, "task": task, "noise": noise, "sampling": sampling}
-    options |= {"antithetic": antithetic}
-    options |= {"batch_size": batch_size, "seed": seed, "autocast": autocast, "keep_draws": keep_draws}
-    options |= {"keep_variance": keep_variance, "output": output, "progress": progress}
-    return joined(list(_predictions(model, inputs, **options)))
+    how = {"sampling": sampling, "antithetic": antithetic, "autocast": autocast}
+    kept = {"keep_draws": keep_draws, "keep_variance": keep_variance}
+    asked = {"task": task, "noise": noise, "output": output}
+    options: dict[str, Any] = {**how, **kept, **asked, "batch_size": batch_size, "seed": seed, "progress": progress}
+    return joined(list(_predictions(model, inputs, _Options(num_samples, **options))))
 
 
 @torch.inference_mode(False)
@@ -144,53 +145,74 @@ def predict_batches(model: nn.Module, inputs: Any, num_samples: int = 16, **opti
         >>> [part.classes.shape for part in predict_batches(model, iter([x[:6], x[6:]]), 4)]
         [torch.Size([6]), torch.Size([4])]
     """
-    yield from _predictions(model, inputs, num_samples, **options)
+    yield from _predictions(model, inputs, _Options(num_samples, **options))
 
 
-def _predictions(
-    model: nn.Module,
-    inputs: Any,
-    num_samples: int,
-    *,
-    task: str | Task | None = "classification",
-    noise: Tensor | float | Callable[[Any], Tensor] | None = None,
-    sampling: str = "marginal",
-    antithetic: bool = True,
-    batch_size: int | None = None,
-    seed: int | None = None,
-    autocast: torch.dtype | None = None,
-    keep_draws: bool = False,
-    keep_variance: bool = True,
-    output: Callable[[Any], Tensor] | None = None,
-    progress: Progress = None,
-) -> Iterator[Prediction]:
+@dataclass(frozen=True)
+class _Options:
+    """The options of :func:`predict`."""
+
+    num_samples: int
+    task: str | Task | None = "classification"
+    noise: Tensor | float | Callable[[Any], Tensor] | None = None
+    sampling: str = "marginal"
+    antithetic: bool = True
+    batch_size: int | None = None
+    seed: int | None = None
+    autocast: torch.dtype | None = None
+    keep_draws: bool = False
+    keep_variance: bool = True
+    output: Callable[[Any], Tensor] | None = None
+    progress: Progress = None
+
+    def __post_init__(self) -> None:
+        if self.num_samples < 1:
+            raise ValueError(f"num_samples: expected at least 1, got {self.num_samples}")
+        if self.sampling not in ("marginal", "joint"):
+            raise ValueError(f"sampling: expected 'marginal' or 'joint', got {self.sampling!r}")
+
+    def asked(self, model: nn.Module) -> Task:
+        """The task, with what takes outputs and variances; a model calibrated for a regression predicts one."""
+        given: dict[str, Any] = {"output": self.output, "noise": self.noise}
+        given = {option: value for option, value in given.items() if value is not None}
+        name: str | None
+        if isinstance(self.task, Task):
+            if given:
+                raise ValueError(f"{next(iter(given))}: expected None beside a task, which has its own, got another")
+            name, given = self.task.name, {field.name: getattr(self.task, field.name) for field in fields(self.task)}
+        else:
+            name = self.task
+        name = settings_of(model).task or name
+        if name != "regression" and given.pop("noise", None) is not None:
+            got = f"task={self.task!r}, got a variance (that is of task='regression')"
+            raise ValueError(f"noise: expected None with {got}")
+        return as_task(name, **given)
+
+
+def _predictions(model: nn.Module, inputs: Any, options: _Options) -> Iterator[Prediction]:
     """The predictions of the batches."""
-    _check(num_samples, sampling)
-    model, device = uncompiled(model), model_device(model)
-    asked = _asked(model, task, {"output": output, "noise": noise})
-    temperature = logit_temperature(model) if asked.has_classes else 1.0
-    seeds, part, source = seeds_from(seed), None, None
+    model, device, autocast = uncompiled(model), model_device(model), options.autocast
+    task = options.asked(model)
+    temperature = logit_temperature(model) if task.has_classes else 1.0
+    seeds, part, source = seeds_from(options.seed), None, None
     weights = fingerprint(model)
     check_calibrated(model, weights)
     _warn_of_amplitudes(model)
-    for batch in progressing(input_batches(model, inputs, batch_size), "predict", progress):
-        labels = checked_labels(asked, batch.labels)
-        noises = list(draw_noises(num_samples, seeds, antithetic=antithetic))
-        is_first, part = (
-            part is None,
-            Moments(asked, temperature, keep_draws, keep_variance, labels, *noises_of(model, asked)),
-        )
-        part.variance = DrawVariance(antithetic=antithetic)
+    for batch in progressing(input_batches(model, inputs, options.batch_size), "predict", options.progress):
+        labels = checked_labels(task, batch.labels)
+        noises = list(draw_noises(options.num_samples, seeds, antithetic=options.antithetic))
+        is_first = part is None
+        kept = options.keep_draws, options.keep_variance, options.antithetic
+        part = Draws(task, temperature, labels, *_noise_of(model, task), *kept)
         inside = to_device(batch.inputs, device)
         with torch.autocast(device.type, dtype=autocast) if autocast is not None else nullcontext():
-            draw_batch(model, inside, noises, sampling, part, warns=_CALLER if is_first else None)
-            detectors = settings_of(model).detectors.items()
-            part.ood = {name: detector.score(model, inside) for name, detector in detectors}
+            part.run(model, inside, noises, options.sampling, warns=_CALLER if is_first else None)
+            ood = {name: detector.score(model, inside) for name, detector in settings_of(model).detectors.items()}
         if is_first:
             _warn_of_one_draw(model, part)
-            options = {"sampling": sampling, "antithetic": antithetic, "autocast": autocast}
-            source = source_of(model, weights.whole, asked, options if part.is_stochastic else {"autocast": autocast})
-        yield _prediction(part, model, source)
+            how = ("sampling", "antithetic", "autocast") if part.is_stochastic else ("autocast",)
+            source = source_of(model, weights.whole, task, {name: getattr(options, name) for name in how})
+        yield _prediction(part, ood, model, source)
     if part is None:
         raise ValueError("inputs: expected at least one batch, got none")
 
@@ -207,7 +229,7 @@ def _warn_of_amplitudes(model: nn.Module) -> None:
         )
 
 
-def noises_of(model: nn.Module, task: Task) -> tuple[Tensor, Callable[[Any], Tensor] | None]:
+def _noise_of(model: nn.Module, task: Task) -> tuple[Tensor, Callable[[Any], Tensor] | None]:
     """The factor of a regression's noise variance, and what takes that variance from what the model returns."""
     fitted, needs_head = settings_of(model).scale, settings_of(model).has_variance_head
     noise = getattr(task, "noise", None)  # of a regression
@@ -223,7 +245,7 @@ def noises_of(model: nn.Module, task: Task) -> tuple[Tensor, Callable[[Any], Ten
     return torch.zeros(()) if fitted is None else fitted, None
 
 
-def _warn_of_one_draw(model: nn.Module, part: Moments) -> None:
+def _warn_of_one_draw(model: nn.Module, part: Draws) -> None:
     if part.count == 1 and not has_settings(model):
         warnings.warn(
             "predict: one draw tells no epistemic uncertainty from the rest (epistemic is None); "
@@ -232,7 +254,7 @@ def _warn_of_one_draw(model: nn.Module, part: Moments) -> None:
         )
 
 
-def _prediction(part: Moments, model: nn.Module, source: Source | None) -> Prediction:
+def _prediction(part: Draws, ood: dict[str, Tensor], model: nn.Module, source: Source | None) -> Prediction:
     """The prediction of a batch."""
     results: dict[str, Any] = dict.fromkeys(("probabilities", "total", "aleatoric", "epistemic"))
     return Prediction(
@@ -242,10 +264,46 @@ def _prediction(part: Moments, model: nn.Module, source: Source | None) -> Predi
         layout=token_layout(model),
         num_samples=part.count,
         held_out=settings_of(model).held_out,
-        ood=part.ood,
+        ood=ood,
         labels=part.labels,
         source=source,
     )
+
+
+def with_held_out(model: nn.Module, data: Any, num_samples: int = 16, **options: Any) -> nn.Module:
+    """A copy of a model that shares its tensors and keeps its prediction of labelled data.
+
+    Its predictions then offer :meth:`cgp.Prediction.sets`, :meth:`cgp.Prediction.intervals` and
+    ``abstain(risk=, level=)`` without further data, also after :func:`cgp.save_pretrained`. Predict as here: by as
+    many draws, of the same kind.
+
+    Args:
+        model: any model that :func:`cgp.predict` takes.
+        data: labelled inputs that have chosen nothing, neither weights nor a temperature: a loader, a data set, or a
+            list of batches ``(inputs, labels)``.
+        num_samples: number S of draws.
+        **options: options of :func:`cgp.predict`.
+
+    Returns:
+        The copy.
+
+    Raises:
+        ValueError: if there are no labels.
+
+    Example:
+        >>> import torch
+        >>> x = torch.linspace(-2, 2, 50)[:, None]
+        >>> model = with_held_out(nn.Linear(1, 2), [(x, (x[:, 0] > 0).long())])
+        >>> predict(model, x[:3]).sets(0.9).shape
+        torch.Size([3, 2])
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "predict: one draw")  # guarantees need no epistemic part
+        kept = predict(model, data, num_samples, keep_variance=False, **options)
+    kept = replace(kept, held_out=None, draws=None, ood={})
+    if kept.labels is None:
+        raise ValueError("data: expected batches (inputs, labels) or dicts with 'labels', got some without labels")
+    return with_settings(model, replace(settings_of(model), held_out=kept))
 
 
 def joined(parts: Sequence[Prediction]) -> Prediction:
@@ -276,26 +334,3 @@ def joined(parts: Sequence[Prediction]) -> Prediction:
 
 def _whole_by_name(parts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-
-
-def _asked(model: nn.Module, task: str | Task | None, options: dict[str, Any]) -> Task:
-    """The task, with what takes outputs and variances; a model calibrated for a regression predicts one."""
-    given = {name: value for name, value in options.items() if value is not None}
-    name: str | None
-    if isinstance(task, Task):
-        if given:
-            raise ValueError(f"{next(iter(given))}: expected None beside a task, which has its own, got another")
-        name, given = task.name, {field.name: getattr(task, field.name) for field in fields(task)}
-    else:
-        name = task
-    name = settings_of(model).task or name
-    if name != "regression" and given.pop("noise", None) is not None:
-        raise ValueError(f"noise: expected None with task={task!r}, got a variance (that is of task='regression')")
-    return as_task(name, **given)
-
-
-def _check(num_samples: int, mode: str) -> None:
-    if num_samples < 1:
-        raise ValueError(f"num_samples: expected at least 1, got {num_samples}")
-    if mode not in ("marginal", "joint"):
-        raise ValueError(f"sampling: expected 'marginal' or 'joint', got {mode!r}")

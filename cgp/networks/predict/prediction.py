@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cgp.extras import needs_extra
-from cgp.networks.guarantees.guarantees import Guarantees, withheld_answers
-from cgp.networks.guarantees.source import Source
-from cgp.networks.model.layout import TokenLayout
+from cgp.networks.guarantees.guarantees import Guarantees, Source
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["Prediction", "data_frame"]
+__all__ = ["Prediction", "TokenLayout", "data_frame", "token_layout"]
+
+_PREFIX = ("class_token", "cls_token", "register_tokens", "reg_token", "dist_token", "distillation_token")
+
+
+class TokenLayout(NamedTuple):
+    """The tokens of an image.
+
+    Attributes:
+        prefix: number of class and register tokens, which come first.
+        grid: rows and columns of the patches, or None if the model takes several sizes.
+    """
+
+    prefix: int
+    grid: tuple[int, int] | None
+
+    def patches(self, values: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
+        """Values ``(..., n)`` of tokens as ``(..., rows, columns)`` of patches; by default on the model's grid."""
+        count = values.shape[-1] - self.prefix
+        side = math.isqrt(max(count, 0))
+        fits = [g for g in (grid, self.grid, (side, side)) if g is not None]
+        rows, columns = fits[0] if grid is not None else next((g for g in fits if g[0] * g[1] == count), fits[0])
+        if count < 1 or rows * columns != count:
+            raise ValueError(
+                f"grid: expected {count} patches ({values.shape[-1]} tokens, {self.prefix} of them before the "
+                f"patches), got {rows} × {columns}"
+            )
+        return values[..., self.prefix :].unflatten(-1, (rows, columns))
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,64 +144,6 @@ class Prediction(Guarantees):
             raise ValueError(f"layer: expected one of {names} or its position, got {layer!r}")
         return self.layout.patches(self.token_variance[layer], grid)
 
-    def abstain(
-        self,
-        *,
-        risk: float | None = None,
-        coverage: float | None = None,
-        level: float | None = None,
-        tolerance: float | None = None,
-        held_out: Prediction | None = None,
-    ) -> Tensor:
-        r"""Withhold the answers with the lowest confidence (largest class probability).
-
-        By ``coverage``, as many are kept as that share of all. By ``risk``, as many as the model itself expects to be
-        wrong at that rate: the largest set whose average of :math:`1 - \max_c p_c` is at most the risk. That holds as
-        far as the model is calibrated (:func:`cgp.calibrate`).
-
-        By ``risk`` and ``level``, a threshold is tested on held-out labels: of the answers that are kept, now and
-        later, at most that share is wrong, with at least that probability over the draw of those labels
-        (:func:`cgp.networks.guarantees.selective.risk_threshold`). It holds for inputs that are independent draws from
-        where the held-out ones came from, and for labels that have chosen nothing of the model, its temperature
-        included. An answer that is NaN is always withheld.
-
-        An answer of a regression is wrong if it is off by more than ``tolerance``, which has the confidence
-
-        .. math:: P(|y - \mu| \le \tau) = 2\Phi(\tau / \sigma) - 1
-
-        and each output is withheld by itself. By ``coverage`` it needs no tolerance: the smallest variances are kept.
-
-        Args:
-            risk: error rate to keep to, in [0, 1].
-            coverage: share of the answers to keep, in [0, 1].
-            level: probability with which the risk is kept to, in (0, 1).
-            tolerance: of a regression, the largest error that is no mistake, in units of the values.
-            held_out: a prediction, by the same model in the same way, of inputs with labels ``(n,)`` or values
-                ``(n, C)``; None takes those that the model keeps (:func:`cgp.with_held_out`).
-
-        Returns:
-            ``(N, ...)`` bool, True = withhold; for a regression ``(N, C)``.
-
-        Raises:
-            ValueError: unless exactly one of risk and coverage is given, in [0, 1]; for a regression with ``risk``,
-                unless there is a tolerance, or if it has no variance, or by ``coverage`` the same one everywhere; with
-                ``level``, if there are no held-out labels, or too few for any answer: the message says how many
-                are needed.
-
-        Warns:
-            UserWarning: if no answer can be given at that risk, so that all are withheld.
-        """
-        given = [value for value in (risk, coverage) if value is not None]
-        if len(given) != 1 or not 0.0 <= given[0] <= 1.0:
-            raise ValueError(f"risk, coverage: expected one of them in [0, 1], got {risk!r} and {coverage!r}")
-        sureness = self.sureness(tolerance, ranks=coverage is not None)
-        by_output = not self._task.has_classes
-        if level is not None:
-            return ~(sureness > self.thresholds(risk, level, tolerance, held_out).to(sureness.device))
-        columns = sureness.T if by_output else sureness.flatten()[None]
-        withheld = torch.stack([withheld_answers(column, risk, coverage) for column in columns])
-        return withheld.T if by_output else withheld.view(sureness.shape)
-
     def score(self, labels: Any = None) -> dict[str, float]:
         """Score the prediction against the truth.
 
@@ -262,3 +230,32 @@ def data_frame(columns: dict[str, Any], index: Any, names: list[str] | None = No
     if names is not None and len(names) > 1:
         return pd.DataFrame(columns, index=pd.MultiIndex.from_product(index, names=names))
     return pd.DataFrame(columns, index=pd.Index(list(index), name=names[0] if names else None))
+
+
+def token_layout(model: nn.Module) -> TokenLayout:
+    """The layout of a vision model: patches, row by row, after the class and register tokens among its parameters."""
+    prefix = getattr(model, "num_prefix_tokens", None)
+    if not isinstance(prefix, int):
+        prefix = sum(
+            parameter.shape[-2]
+            for name, parameter in model.named_parameters()
+            if name.rpartition(".")[-1] in _PREFIX and parameter.dim() >= 2
+        )
+    return TokenLayout(prefix, _grid(model))
+
+
+def _grid(model: Any) -> tuple[int, int] | None:
+    given = getattr(getattr(model, "patch_embed", None), "grid_size", None)
+    if given is not None:
+        return int(given[0]), int(given[1])
+    owner = model if hasattr(model, "image_size") else getattr(model, "config", None)
+    image, patch = (_pair(getattr(owner, name, None)) for name in ("image_size", "patch_size"))
+    if image is None or patch is None:
+        return None
+    return image[0] // patch[0], image[1] // patch[1]
+
+
+def _pair(size: Any) -> tuple[int, int] | None:
+    if isinstance(size, int):
+        return size, size
+    return (int(size[0]), int(size[1])) if isinstance(size, tuple | list) and len(size) == 2 else None

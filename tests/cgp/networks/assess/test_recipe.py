@@ -9,8 +9,8 @@ from torch import nn
 
 from cgp import Detector, assess, calibrate, convert, from_pretrained, predict, save_pretrained
 from cgp.networks.methods.known import Readout
+from cgp.networks.predict.method import settings_of
 from cgp.networks.predict.readout import GPReadout
-from cgp.networks.predict.settings import settings_of
 from cgp.networks.tasks.metrics import auroc
 from tests.cgp.networks.model.digits import DigitsTransformer, digits, trained
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from cgp import from_pretrained, save_pretrained
 from cgp.networks.convert import convert
-from cgp.networks.model.temperature import logit_temperature, set_logit_temperature
+from cgp.networks.model.fingerprints import logit_temperature, set_logit_temperature
 from tests.cgp.helpers import moved
 from tests.cgp.networks.convert import hosts
 from tests.cgp.networks.convert.hosts import HOSTS, Host

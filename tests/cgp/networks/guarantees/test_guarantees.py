@@ -12,8 +12,7 @@ from torch import nn
 from cgp import Detector, assess, calibrate, convert, from_pretrained, predict, save_pretrained, with_held_out
 from cgp.networks.guarantees.conformal import Regularised, SetScore, conformal_quantile, conformal_sets
 from cgp.networks.guarantees.selective import LEVELS, labels_needed, risk_threshold
-from cgp.networks.model.layout import TokenLayout
-from cgp.networks.predict.prediction import Prediction
+from cgp.networks.predict.prediction import Prediction, TokenLayout
 from cgp.weights import save_weights
 from tests import guarantees
 from tests.cgp.networks.convert import hosts

@@ -12,7 +12,7 @@ from cgp.functional.noise import noise
 from cgp.networks.detect.detector import DETECTORS
 from cgp.networks.methods import Temperature
 from cgp.networks.model.dropout import SampledDropout, with_dropout
-from cgp.networks.model.temperature import logit_temperature
+from cgp.networks.model.fingerprints import logit_temperature
 from cgp.networks.predict.draws import draw_noises, seeds_from
 from cgp.networks.tasks import Classification
 from tests.cgp.networks.convert import hosts

@@ -9,9 +9,8 @@ from torch import nn
 
 from cgp import convert
 from cgp.networks.model import fingerprints
-from cgp.networks.model.fingerprints import Fingerprint, fingerprint
+from cgp.networks.model.fingerprints import Fingerprint, fingerprint, set_logit_temperature
 from cgp.networks.model.structural_copy import structural_copy
-from cgp.networks.model.temperature import set_logit_temperature
 from tests.cgp.networks.convert import hosts
 
 

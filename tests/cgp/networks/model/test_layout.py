@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from cgp.networks.model.layout import TokenLayout, token_layout
+from cgp.networks.predict.prediction import TokenLayout, token_layout
 from tests.cgp.networks.convert import hosts
 
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from cgp.networks.convert import convert
+from cgp.networks.model.fingerprints import logit_temperature, modules_with_temperature, set_logit_temperature
 from cgp.networks.model.structural_copy import structural_copy
-from cgp.networks.model.temperature import logit_temperature, modules_with_temperature, set_logit_temperature
 
 
 def host():

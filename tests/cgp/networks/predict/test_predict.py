@@ -15,9 +15,9 @@ from cgp import CategoricalLikelihood, CGPAttention, Objective, SoftmaxAttention
 from cgp.functional.noise import noise
 from cgp.networks.convert import convert
 from cgp.networks.model.blocks import attention_blocks, sampling
+from cgp.networks.model.fingerprints import set_logit_temperature
 from cgp.networks.model.inputs import call_model
 from cgp.networks.model.structural_copy import structural_copy
-from cgp.networks.model.temperature import set_logit_temperature
 from cgp.networks.predict.draws import draw_noises
 from cgp.networks.tasks.entropies import uncertainties
 from tests.blocks import BLOCKS
