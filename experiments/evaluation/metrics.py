@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import log_softmax, logsumexp
 
-from cgp.networks.tasks.entropies import uncertainties
+from cgp.networks.tasks.metrics import uncertainties
 
 __all__ = [
     "Array",

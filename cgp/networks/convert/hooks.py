@@ -22,8 +22,7 @@ from torch.utils import _pytree as pytree
 from cgp.networks.model.blocks import unwrapped
 
 from .heads import ConvertedHeads, HostAttention
-from .manual_attention import SOFTMAX_ATTENTION, ManualAttention, tensors_of
-from .origins import Origins
+from .manual_attention import SOFTMAX_ATTENTION, ManualAttention, Origins, tensors_of
 
 __all__ = ["attach"]
 

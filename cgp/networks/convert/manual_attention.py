@@ -24,11 +24,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils.weak import WeakIdKeyDictionary
 
 from .heads import HostAttention
-from .origins import Origins
 
-__all__ = ["PRODUCTS", "SOFTMAX_ATTENTION", "ManualAttention", "tensors_of"]
+__all__ = ["PRODUCTS", "SOFTMAX_ATTENTION", "ManualAttention", "Origins", "tensors_of"]
 
 SOFTMAX_ATTENTION = "a product of queries and keys, a softmax over the keys, a product with values"
 PRODUCTS = ("matmul", "bmm", "baddbmm", "einsum")
@@ -36,6 +37,46 @@ _MATMUL = ["*is", "*sj", "*ij"]  # as of einsum: batch, rows i, summed s, column
 _FACTORS = dict.fromkeys(("mul", "rmul", "imul", "multiply"), operator.mul)
 _FACTORS |= dict.fromkeys(("div", "truediv", "itruediv", "divide"), operator.truediv)
 _HIDDEN = -5e3  # no real score is as low; hosts mask with -1e4 (float16) down to minus infinity
+
+
+class Origins:
+    """Follows a module's floating-point arguments through the functions that its forward pass calls.
+
+    In self-attention, queries and keys are computed from the same argument. Keys computed from another argument (a
+    context, whatever its name) or from none (a cache) are other tokens.
+
+    Args:
+        arguments: arguments of the call, in tuples, lists and dicts.
+
+    Example:
+        >>> x, y = torch.ones(2), torch.ones(2)
+        >>> origins = Origins(x, {"context": [y]})
+        >>> z = x + y
+        >>> origins.follow([x, y], z)
+        >>> origins.cover(z, x), origins.cover(x, z)
+        (True, False)
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        self._known = WeakIdKeyDictionary()  # weak, so that intermediate tensors are freed as usual
+        for x in pytree.tree_leaves(arguments):
+            if isinstance(x, Tensor) and x.is_floating_point():
+                self._known[x] = frozenset({id(x)})
+
+    def follow(self, inputs: list[Tensor], output: Any) -> None:
+        """Record that a function computed the output, one tensor or several, from the inputs."""
+        origins = frozenset().union(*(self._of(x) for x in inputs))
+        if origins:
+            for x in output if isinstance(output, list | tuple) else (output,):
+                if isinstance(x, Tensor):
+                    self._known[x] = origins
+
+    def cover(self, tensor: Tensor, other: Tensor) -> bool:
+        """Whether a tensor is computed from every argument that the other is computed from, and there is any."""
+        return bool(self._of(other)) and self._of(other) <= self._of(tensor)
+
+    def _of(self, x: Tensor) -> frozenset[int]:
+        return self._known.get(x, frozenset())
 
 
 class _Scores(NamedTuple):

@@ -20,8 +20,8 @@ from cgp.networks.model.named import Named, State
 from cgp.networks.predict.method import Training
 from cgp.networks.predict.readout import GPReadout
 from cgp.networks.tasks import Task
-from cgp.networks.tasks.entropies import uncertainties
 from cgp.networks.tasks.labels import check_finite
+from cgp.networks.tasks.metrics import uncertainties
 
 __all__ = ["DrawnScore", "InputScore", "Mahalanobis", "Seen", "Widest", "numbers"]
 

@@ -2,6 +2,7 @@
 
 from cgp.networks.predict.method import Method
 
-from .known import Dropout, Posterior, Readout, Scale, Temperature
+from .dropout import Dropout
+from .known import Posterior, Readout, Scale, Temperature
 
 __all__ = ["Dropout", "Method", "Posterior", "Readout", "Scale", "Temperature"]

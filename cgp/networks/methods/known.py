@@ -1,4 +1,4 @@
-"""The calibration methods: a temperature or a scale alone, a posterior, dropout, and a read-out."""
+"""The calibration methods: a temperature or a scale alone, a posterior, and a read-out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from cgp.attention import SamplingMixin
 from cgp.networks.convert.convert import convert
 from cgp.networks.convert.sites import attention_sites
 from cgp.networks.model.blocks import stochastic_layers
-from cgp.networks.model.dropout import NO_DROPOUT, has_dropout, restore_dropout, with_dropout
 from cgp.networks.model.inputs import logits_of
 from cgp.networks.model.named import State
 from cgp.networks.model.representation import call_with_features, pooled_features
@@ -26,7 +25,7 @@ from cgp.networks.tasks import Task, as_task
 
 from .amplitudes import with_amplitudes
 
-__all__ = ["Dropout", "Posterior", "Readout", "Scale", "Temperature"]
+__all__ = ["Posterior", "Readout", "Scale", "Temperature"]
 
 
 class _WithoutDraws(Method):
@@ -123,29 +122,6 @@ class Posterior(Method):
     def widened(self, model: nn.Module, factor: float) -> nn.Module:
         """A copy of a model that draws, with amplitudes multiplied by a factor."""
         return with_amplitudes(self.drawing(model), factor)
-
-
-class Dropout(Method):
-    """The model's own dropout, left on in prediction.
-
-    Note:
-        Gal & Ghahramani, Dropout as a Bayesian Approximation (ICML 2016).
-    """
-
-    name, draws = "dropout", True
-    words = "the model's own dropout, left on,"
-
-    def obstacle(self, model: nn.Module, task: Task) -> str | None:
-        """It needs layers that drop."""
-        return None if has_dropout(model) else NO_DROPOUT
-
-    def apply(self, model: nn.Module) -> nn.Module:
-        """A network whose dropout draws."""
-        return with_dropout(model)
-
-    def undo(self, model: nn.Module) -> None:
-        """Put the layers back."""
-        restore_dropout(model)
 
 
 @dataclass

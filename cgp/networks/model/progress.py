@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sized
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tqdm import tqdm
 
@@ -17,63 +17,42 @@ and of all (0 where nobody knows)."""
 _LONG = 10.0  # seconds
 
 
-def progressing(items: Iterable[T], label: str, progress: Progress, total: int | None = None) -> Iterator[T]:
-    """Items one after the other, with progress.
-
-    Args:
-        items: any, such as a loader's batches.
-        label: name of what is done.
-        progress: whether it is shown, or a function.
-        total: number of items; None takes their length, if they have one.
-
-    Returns:
-        The items.
-
-    Example:
-        >>> list(progressing([1, 2], "predict", None))
-        [1, 2]
-    """
-    if not callable(progress):
-        return iter(tqdm(items, label, total, unit=" batches", **_options(progress)))
-    count = total if total is not None else len(items) if isinstance(items, Sized) else 0
-    return _told(items, progress, count)
-
-
 class Ticks:
-    """Counts steps of what is done, of a number that is known.
+    """Counts steps of what is done.
 
     Args:
         progress: whether it is shown, or a function.
         label: name of what is done.
-        total: number of steps.
+        total: number of steps; 0 where nobody knows.
+        unit: name of a step.
     """
 
-    def __init__(self, progress: Progress, label: str, total: int) -> None:
-        self.total, self.done, self.tell = total, 0, progress if callable(progress) else None
-        self.bar = None if callable(progress) else tqdm(None, label, total, **_options(progress))
+    def __init__(self, progress: Progress, label: str, total: int, unit: str = "it") -> None:
+        self.total, self.done = total, 0
+        self.tell = progress if callable(progress) else None
+        disable = callable(progress) or (None if progress is None else not progress)
+        delay = 0 if progress else _LONG
+        self.bar = tqdm(None, label, total or None, unit=unit, disable=disable, delay=delay, dynamic_ncols=True)
 
     def __call__(self, count: int) -> None:
-        """Count some steps."""
-        count = min(count, self.total - self.done)
+        """Count some steps, at most as many as there are."""
+        count = min(count, self.total - self.done) if self.total else count
         self.done += count
         if self.tell is not None:
             self.tell(self.done, self.total)
-        if self.bar is not None:
-            self.bar.update(count)
+        self.bar.update(count)
 
     def finish(self) -> None:
         """Count the steps that were not needed."""
         self(self.total - self.done)
-        if self.bar is not None:
-            self.bar.close()
+        self.bar.close()
 
 
-def _told(items: Iterable[T], tell: Callable[[int, int], None], total: int) -> Iterator[T]:
-    for done, item in enumerate(items, 1):
-        yield item
-        tell(done, total)
-
-
-def _options(progress: bool | None) -> dict[str, Any]:
-    disable = None if progress is None else not progress
-    return {"disable": disable, "delay": 0 if progress else _LONG, "dynamic_ncols": True}
+def progressing(items: Iterable[T], label: str, progress: Progress, total: int | None = None) -> Iterator[T]:
+    """Items one after the other, with progress; ``total`` is their number if they have no length."""
+    total = len(items) if total is None and isinstance(items, Sized) else total
+    ticks = Ticks(progress, label, total or 0, " batches")
+    with ticks.bar:
+        for item in items:
+            yield item
+            ticks(1)

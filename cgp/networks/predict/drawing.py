@@ -13,7 +13,7 @@ from cgp.attention.inputs import full_precision
 from cgp.functional.noise import noise as noise_source
 from cgp.networks.model.inputs import call_model, model_device
 from cgp.networks.model.shared_prefix import SharedPrefix
-from cgp.networks.tasks.entropies import decomposed, entropy
+from cgp.networks.tasks.metrics import decomposed, entropy
 from cgp.networks.tasks.regression import check_variance
 from cgp.networks.tasks.task import Task
 

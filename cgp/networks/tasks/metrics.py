@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.stats import norm
+from torch import Tensor
 
 from cgp.comparisons import Difference, gaussian_scores
 
@@ -28,11 +29,14 @@ __all__ = [
     "calibration_error",
     "chance_calibration_error",
     "classification_scores",
+    "decomposed",
     "delong_error",
+    "entropy",
     "fpr95",
     "log_losses",
     "placements",
     "risk_at_coverage",
+    "uncertainties",
 ]
 
 Array = NDArray[Any]
@@ -143,6 +147,37 @@ class ValueErrors(NamedTuple):
     def cumulative(self) -> Array:
         """The predictive distribution function at each value, ``(N C,)``."""
         return norm.cdf(self.errors / self.deviations).ravel()
+
+
+def uncertainties(draws: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Total, aleatoric and epistemic uncertainty of probabilities under several draws.
+
+    .. math:: H\big[\tfrac1S\textstyle\sum_s p_s\big], \qquad \tfrac1S\sum_s H[p_s], \qquad \text{their difference}
+
+    Args:
+        draws: ``(S, ..., C)``.
+
+    Returns:
+        Each ``(...)``, in nats.
+
+    Example:
+        >>> total, aleatoric, epistemic = uncertainties(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+        >>> round(total.item(), 4), aleatoric.item(), round(epistemic.item(), 4)
+        (0.6931, 0.0, 0.6931)
+    """
+    return decomposed(draws.mean(0), entropy(draws).mean(0))
+
+
+def entropy(p: Tensor, *, binary: bool = False) -> Tensor:
+    """Entropy in nats of class probabilities ``(..., C)``, or of each of C labels that are probable or not."""
+    parts = torch.special.entr(p)
+    return parts + torch.special.entr(1.0 - p) if binary else parts.sum(-1)
+
+
+def decomposed(mean: Tensor, aleatoric: Tensor, *, binary: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """Total, aleatoric and epistemic uncertainty from the draws' mean probabilities and their mean entropy."""
+    total = entropy(mean, binary=binary)
+    return total, aleatoric, (total - aleatoric).clamp(min=0.0)  # below zero by rounding alone: entropy is concave
 
 
 def log_losses(probabilities: Any, labels: Any) -> Array:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cgp.networks.convert import convert
-from cgp.networks.convert.origins import Origins
+from cgp.networks.convert.manual_attention import Origins
 from tests.cgp.networks.convert import hosts, oracle
 
 REAL = hosts.padding(6, 6, 4, 2)  # of the context

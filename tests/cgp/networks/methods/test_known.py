@@ -10,12 +10,18 @@ from torch import nn
 from cgp import Detector, GPReadout, assess, calibrate, from_pretrained, pipeline, predict, save_pretrained
 from cgp.functional.noise import noise
 from cgp.networks.detect.detector import DETECTORS
-from cgp.networks.methods import Temperature
-from cgp.networks.model.dropout import SampledDropout, with_dropout
+from cgp.networks.methods import Dropout, Temperature
+from cgp.networks.methods.dropout import SampledDropout
 from cgp.networks.model.fingerprints import logit_temperature
+from cgp.networks.model.structural_copy import structural_copy
 from cgp.networks.predict.draws import draw_noises, seeds_from
 from cgp.networks.tasks import Classification
 from tests.cgp.networks.convert import hosts
+
+
+def with_dropout(model):
+    """A copy whose dropout draws."""
+    return Dropout().apply(structural_copy(model))
 
 
 def problem(num_classes=3):

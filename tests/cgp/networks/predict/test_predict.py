@@ -19,7 +19,7 @@ from cgp.networks.model.fingerprints import set_logit_temperature
 from cgp.networks.model.inputs import call_model
 from cgp.networks.model.structural_copy import structural_copy
 from cgp.networks.predict.draws import draw_noises
-from cgp.networks.tasks.entropies import uncertainties
+from cgp.networks.tasks.metrics import uncertainties
 from tests.blocks import BLOCKS
 from tests.cgp.helpers import Sizes
 from tests.cgp.networks.convert import hosts
