@@ -2,7 +2,7 @@
 
 ``python -m tests.mutants_in_place --recording recording.json`` draws as ``tests.mutants`` does and takes seconds for a
 mutant that dies. What a module or class does while it is imported has been done by then: mutants of that are named, and
-left to ``tests.mutants``.
+left to ``tests.mutants``. ``--near`` spares the recording as there, and gives a mutant ``--seconds`` of a processor.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import gc
 import inspect
 import os
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from multiprocessing import get_context
@@ -21,7 +22,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
-from tests.mutants import ROOT, Mutant, draw, record, tests_of
+from tests.mutants import ROOT, Mutant, draw, record, tests_near, tests_of
 
 Places = dict[tuple[str, int], CodeType]  # by qualified name and first line
 
@@ -32,8 +33,9 @@ class Plan(NamedTuple):
     number: int
     mutant: Mutant
     functions: Places
-    tests: list[str]
+    tests: list[str]  # or their files
     seconds: float
+    processor: float = float("inf")  # seconds after which no further test is run
 
 
 def exchanged(path: str, before: str, after: str) -> Places | None:
@@ -72,11 +74,14 @@ class InPlace:
 
     def pytest_runtestloop(self, session: Any) -> bool:
         """Every mutant in a fork of its own."""
-        items, functions = {item.nodeid: item for item in session.items}, _functions()
+        items, functions = defaultdict(list), _functions()
+        for item in session.items:
+            items[item.nodeid].append(item)
+            items[item.nodeid.split("::")[0]].append(item)
         for plan in self.plans:
             pairs = [(f, code) for place, code in plan.functions.items() for f in functions[plan.mutant.path, *place]]
-            chosen = [items[test] for test in plan.tests if test in items]
-            fate = _fate(session, pairs, chosen, plan.seconds) if pairs and chosen else "NOT RUN"
+            chosen = [item for test in plan.tests for item in items[test]]
+            fate = _fate(session, pairs, chosen, plan) if pairs and chosen else "NOT RUN"
             mutant = plan.mutant
             print(f"{plan.number} {mutant.path}:{mutant.line} {mutant.what}: {fate}", file=sys.__stderr__, flush=True)
         return True
@@ -92,12 +97,12 @@ def _functions() -> dict[tuple[str, str, int], list[FunctionType]]:
     return functions
 
 
-def _fate(session: Any, pairs: Sequence[tuple[FunctionType, CodeType]], tests: Sequence[Any], seconds: float) -> str:
+def _fate(session: Any, pairs: Sequence[tuple[FunctionType, CodeType]], tests: Sequence[Any], plan: Plan) -> str:
     receiver, sender = get_context("fork").Pipe(duplex=False)
-    process = get_context("fork").Process(target=_run, args=(session, pairs, tests, sender))
+    process = get_context("fork").Process(target=_run, args=(session, pairs, tests, sender, plan.processor))
     process.start()
     sender.close()
-    process.join(seconds)
+    process.join(plan.seconds)
     if process.is_alive():
         process.kill()
         process.join()
@@ -109,7 +114,11 @@ def _fate(session: Any, pairs: Sequence[tuple[FunctionType, CodeType]], tests: S
 
 
 def _run(
-    session: Any, pairs: Sequence[tuple[FunctionType, CodeType]], tests: Sequence[Any], sender: Connection
+    session: Any,
+    pairs: Sequence[tuple[FunctionType, CodeType]],
+    tests: Sequence[Any],
+    sender: Connection,
+    processor: float,
 ) -> None:
     for function, code in pairs:
         function.__code__ = code
@@ -117,6 +126,9 @@ def _run(
         test.config.hook.pytest_runtest_protocol(item=test, nextitem=following)
         if session.testsfailed:
             sender.send(f"killed by {test.nodeid}")
+            os._exit(0)
+        if time.process_time() > processor:
+            sender.send(f"SURVIVED until {test.nodeid}")
             os._exit(0)
     sender.send("SURVIVED")
     os._exit(0)
@@ -129,9 +141,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--only", type=int, nargs="*", help="numbers of the draw, from 1")
     parser.add_argument("--recording", type=Path, default=Path("recording.json"), help="written, or read if it exists")
+    parser.add_argument("--near", action="store_true", help="tests by name instead of by recorded lines")
+    parser.add_argument("--seconds", type=float, default=45.0, help="of a processor, for a mutant of --near")
     options = parser.parse_args()
     os.environ |= {"CI": "true", "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
-    recording, plans = record(options.recording.absolute()), []
+    recording, plans = None if options.near else record(options.recording.absolute()), []
     for number, mutant in enumerate(draw(options.sample, options.seed), 1):
         if options.only and number not in options.only:
             continue
@@ -139,9 +153,10 @@ def main() -> int:
         if not functions:
             print(f"{number} {mutant.path}:{mutant.line} {mutant.what}: ON IMPORT", file=sys.stderr)
             continue
-        batches = tests_of(mutant, recording)
-        tests, seconds = [test for batch, _ in batches for test in batch], sum(time for _, time in batches)
-        plans.append(Plan(number, mutant, functions, tests, seconds))
+        batches = tests_near(mutant) if recording is None else tests_of(mutant, recording)
+        tests, seconds = [test for batch, _ in batches for test in batch], sum(limit for _, limit in batches)
+        processor = options.seconds if options.near else float("inf")
+        plans.append(Plan(number, mutant, functions, tests, seconds, processor))
     import pytest
 
     files = sorted({test.split("::")[0] for plan in plans for test in plan.tests})

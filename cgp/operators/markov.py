@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from linear_operator import LinearOperator
-from linear_operator.operators import DiagLinearOperator
+from linear_operator import LinearOperator, settings
+from linear_operator.operators import DiagLinearOperator, RootLinearOperator, TriangularLinearOperator
+from linear_operator.utils.errors import NotPSDError
 from linear_operator.utils.getitem import IndexType, _is_noop_index
+from linear_operator.utils.memoize import cached
 from torch import Tensor
 
+from cgp.functional.linalg import NotPositiveDefiniteError
 from cgp.statespace.evidence import quadratic_form
 from cgp.statespace.prior import prior_draws, prior_variances
 from cgp.statespace.products import bilinear_gradients, covariance_product, covariance_solve
+from cgp.statespace.root import CovarianceRoot
 from cgp.statespace.space import StateSpace
 
 from ._exact import ExactLinearOperator
+from .markov_root import MarkovRootLinearOperator
 from .missing import known_rows
 
 __all__ = ["MarkovLinearOperator"]
 
 _DIMS = 4, 4, 3, 2, 1, 1, 1, 1  # of the arguments, after those of the batch
-_DENSE = 2000  # entries up to which a draw with gradients is made of a dense factor
 
 
 class _Member(NamedTuple):
@@ -54,10 +58,28 @@ class _Member(NamedTuple):
         """The entries of a table ``(N, P, S)``, ``(n, S)``."""
         return table.flatten(0, 1)[self.cells]
 
-    def observed(self, known: Tensor) -> Tensor:
-        """Which cells are observed, ``(N, P)``, if these entries are."""
+    def observed(self, known: Tensor | None = None) -> Tensor:
+        """Which cells are observed, ``(N, P)``, if these entries are, or all."""
         empty = torch.zeros(math.prod(self.shape), dtype=torch.bool)
-        return empty.index_fill(0, self.cells[known], True).reshape(self.shape)
+        return empty.index_fill(0, self.cells if known is None else self.cells[known], True).reshape(self.shape)
+
+    def noises(self) -> Tensor:
+        """Noise variances of cells, ``(N, P)``."""
+        return self.table(self.noise[:, None])[..., 0]
+
+    def root(self) -> CovarianceRoot:
+        """A triangular root."""
+        return CovarianceRoot(self.space, self.noises(), self.observed())
+
+    def product_gradients(self, left: Tensor, right: Tensor) -> list[Tensor]:
+        """Gradients of a bilinear form of the covariance by what has gradients, of columns ``(n, S)``."""
+        parts = bilinear_gradients(self.space, self.table(left), self.table(right))
+        return [*parts[:4], (left * right).sum(-1)]
+
+    def root_gradients(self, left: Tensor, right: Tensor) -> list[Tensor]:
+        """The same of the root."""
+        *parts, noise = self.root().gradients(self.table(left), self.table(right))
+        return [*parts, self.entries(noise[..., None])[:, 0]]
 
 
 class MarkovLinearOperator(ExactLinearOperator):
@@ -160,13 +182,16 @@ class MarkovLinearOperator(ExactLinearOperator):
         return product.squeeze(-1) if rhs.dim() == 1 else product
 
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
+        return self.gradients_of(_Member.product_gradients, left_vecs, right_vecs)
+
+    def gradients_of(
+        self, gradients: Callable[[_Member, Tensor, Tensor], list[Tensor]], left_vecs: Tensor, right_vecs: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        """Gradients of bilinear forms of columns ``(*batch, n, S)`` by every argument, from those of each member."""
         batch = torch.broadcast_shapes(self.batch_shape, left_vecs.shape[:-2], right_vecs.shape[:-2])
-        left, right = (columns.expand(*batch, *columns.shape[-2:]) for columns in (left_vecs, right_vecs))
-        gradients = []
-        for index, member in self._members(batch):
-            sides = [member.table(columns[index].double()) for columns in (left, right)]
-            gradients.append([*bilinear_gradients(member.space, *sides)[:4], (left[index] * right[index]).sum(-1)])
-        stacked = (torch.stack(each).reshape(*batch, *each[0].shape) for each in zip(*gradients, strict=True))
+        left, right = (columns.expand(*batch, *columns.shape[-2:]).double() for columns in (left_vecs, right_vecs))
+        parts = [gradients(member, left[index], right[index]) for index, member in self._members(batch)]
+        stacked = (torch.stack(each).reshape(*batch, *each[0].shape) for each in zip(*parts, strict=True))
         summed = [each.sum_to_size(arg.shape).to(arg) for each, arg in zip(stacked, self._args, strict=False)]
         return *summed, None, None, None
 
@@ -187,9 +212,8 @@ class MarkovLinearOperator(ExactLinearOperator):
         return solved if left_tensor is None else left_tensor @ solved
 
     def _solved(self, member: _Member, columns: Tensor) -> Tensor:
-        noise = member.table(member.noise[:, None])[..., 0]
-        observed = member.observed(torch.ones_like(member.noise, dtype=torch.bool))
-        return member.entries(covariance_solve(member.space, member.table(columns), noise, observed))
+        solved = covariance_solve(member.space, member.table(columns), member.noises(), member.observed())
+        return member.entries(solved)
 
     def inv_quad_logdet(
         self, inv_quad_rhs: Tensor | None = None, logdet: bool | None = False, reduce_inv_quad: bool | None = True
@@ -221,7 +245,7 @@ class MarkovLinearOperator(ExactLinearOperator):
     def _forms(self, member: _Member, columns: Tensor) -> tuple[Tensor, Tensor]:
         """The quadratic form of every column ``(n, S)``, and the log-determinant."""
         known = known_rows(columns).all(-1)
-        noise, observed = member.table(member.noise[:, None])[..., 0], member.observed(known)
+        noise, observed = member.noises(), member.observed(known)
         values = torch.where(known[:, None], columns, 0.0)
         table = member.table(values if columns.shape[-1] == 1 else torch.zeros_like(values[:, :1]))
         quadratic, determinant = quadratic_form(member.space, table[..., 0].double(), noise, observed)
@@ -230,24 +254,45 @@ class MarkovLinearOperator(ExactLinearOperator):
             quadratic = (values * member.entries(solved)).sum(0)
         return quadratic.reshape(-1), determinant - int((~known).sum()) * math.log(2.0 * math.pi)
 
+    @cached(name="cholesky")  # type: ignore[untyped-decorator]
+    def _cholesky(self, upper: bool | None = False) -> LinearOperator:
+        if not bool((self._args[-1].diff(dim=-1) > 0).all()):  # triangular in another order
+            return super()._cholesky(upper)
+        root = MarkovRootLinearOperator(self._positive(), bool(upper))
+        return TriangularLinearOperator(root, upper=bool(upper))
+
+    @cached(name="root_decomposition")  # type: ignore[untyped-decorator]
+    def root_decomposition(self, method: str | None = None) -> LinearOperator:
+        """R of RR^T, triangular in the order of the cells and of linear time unless another ``method`` is named."""
+        if method not in (None, "cholesky"):
+            return super().root_decomposition(method)
+        return RootLinearOperator(MarkovRootLinearOperator(self._positive()))
+
+    def _positive(self) -> MarkovLinearOperator:
+        """The operator, with as little jitter as it can be factored with, as of ``psd_safe_cholesky``."""
+        jitter = settings.cholesky_jitter.value(self.dtype)
+        for tried in (0.0, *(jitter * 10**k for k in range(settings.cholesky_max_tries.value()))):
+            operator = self.add_diagonal(torch.full_like(self.noise, tried)) if tried else self
+            try:
+                for _, member in operator._members(self.batch_shape):
+                    member.root()
+            except NotPositiveDefiniteError:
+                continue
+            return operator
+        raise NotPSDError(f"covariance: cannot be factored with a jitter up to {tried:g}")
+
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
-        """Joint draws, ``(S, *batch, n)``, in linear time.
+        """Joint draws, ``(S, *batch, n)``, in linear time, with gradients by all arguments that require them.
 
         Args:
             num_samples: S.
 
         Returns:
-            Without gradients by the kernel, unless there are few rows.
-
-        Raises:
-            ValueError: if gradients are to be kept of more than 2,000 rows.
+            With gradients by way of :meth:`root_decomposition`, which needs positive variances given earlier entries.
         """
         if torch.is_grad_enabled() and any(arg.requires_grad for arg in self._args):
-            if self.shape[-1] > _DENSE:
-                raise ValueError(
-                    f"draws: expected at most {_DENSE} rows with gradients, got {self.shape[-1]}: use torch.no_grad()"
-                )
-            return super().zero_mean_mvn_samples(num_samples)
+            normal = torch.randn(*self.shape[:-1], num_samples, dtype=self.dtype)
+            return self.root_decomposition().root.matmul(normal).movedim(-1, 0)
         parts = [self._drawn(member, num_samples) for _, member in self._members(self.batch_shape)]
         return torch.stack(parts, dim=1).reshape(num_samples, *self.shape[:-1]).to(self.dtype)
 

@@ -87,7 +87,9 @@ class MarkovPosteriorLinearOperator(ExactLinearOperator):
         return dense.inv_quad_logdet(inv_quad_rhs, logdet, reduce_inv_quad)
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
-        """Joint draws, ``(S, *batch, m)``, in linear time and without gradients."""
+        """Joint draws, ``(S, *batch, m)``, in linear time; if something requires gradients, by the dense matrix."""
+        if torch.is_grad_enabled() and any(each.requires_grad for each in self.representation()):
+            return super().zero_mean_mvn_samples(num_samples)
         draws, count = [], self.shape[-1]
         batch = self.batch_shape
         noises, seen = (each.expand(*batch, -1) for each in (self._observed_noise, self._observed))

@@ -11,7 +11,7 @@ from .filter import Array, Chain
 from .lane_factor import FilterState, LaneFactor, LaneTables
 from .slopes import Slopes, evidence_slopes
 
-__all__ = ["FilterState", "RowFactor", "SpaceFactor", "factor_of", "takes_lanes"]
+__all__ = ["FilterState", "RowFactor", "SpaceFactor", "factor_of", "lanes_are_faster", "takes_lanes"]
 
 _SMALLEST_NOISE = 1e-9  # in units of the prior variance: below, a reading may say all about the state before a lane
 _MOST_STATES = 32
@@ -63,13 +63,22 @@ def factor_of(chain: Chain, start: Array | None = None, *, complete: bool = Fals
     Raises:
         NotPositiveDefiniteError: if it cannot be factored.
     """
-    if _lanes_are_faster(chain, complete, keep):
+    if lanes_are_faster(chain, complete, keep):
         return LaneFactor(LaneTables(chain, complete, continued=start is not None), start, keep)
     return RowFactor(chain, start, keep)
 
 
-def _lanes_are_faster(chain: Chain, complete: bool, keep: bool) -> bool:
-    """Whether lanes are exact to rounding, and take less time than the rows one by one."""
+def lanes_are_faster(chain: Chain, complete: bool, keep: bool) -> bool:
+    """Whether lanes are exact to rounding, and take less time than the rows one by one.
+
+    Args:
+        chain: recursions of N rows and P outputs.
+        complete: whether all cells are readings, or only observed ones.
+        keep: whether the covariances of all states are kept, for gradients.
+
+    Returns:
+        If something is observed.
+    """
     observed, rows = chain.observed, len(chain.observed)
     readings = observed.size if complete else max(int(observed.sum()), rows)
     if not observed.any() or not takes_lanes(rows, readings, chain.size, keep):

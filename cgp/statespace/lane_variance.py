@@ -19,7 +19,7 @@ import numpy as np
 from .lane_filter import FilteredLanes
 from .lanes import Array, LaneSlopes, lanes_last
 
-__all__ = ["variance_slopes"]
+__all__ = ["carried_changes", "variance_slopes"]
 
 
 class _Changes(NamedTuple):
@@ -44,16 +44,16 @@ def variance_slopes(filtered: FilteredLanes, weights: Array) -> LaneSlopes:
     lanes, nothing = filtered.lanes, np.zeros((filtered.lanes.L, filtered.lanes.D, filtered.lanes.D))
     starts, ends = nothing, nothing
     if lanes.L > 1:
-        starts = _carried(filtered.known.move, _changed(filtered, weights, nothing).ends)
+        starts = carried_changes(filtered.known.move, _changed(filtered, weights, nothing).ends)
     changes = _changed(filtered, weights, starts)
     if lanes.L > 1:
         begins = np.moveaxis(_slopes(filtered, weights, changes, nothing)[1], -1, 0)
-        ends = _carried(filtered.known.move[::-1].swapaxes(-1, -2), begins[::-1])[::-1]
+        ends = carried_changes(filtered.known.move[::-1].swapaxes(-1, -2), begins[::-1])[::-1]
     return _slopes(filtered, weights, changes, ends)[0]
 
 
-def _carried(moves: Array, ends: Array) -> Array:
-    """Changes before the lanes, from those at the ends of lanes that start with none."""
+def carried_changes(moves: Array, ends: Array) -> Array:
+    """Changes of covariances before the lanes, from those at the ends of lanes that start with none, ``(L, D, D)``."""
     starts = np.zeros_like(ends)
     for lane in range(len(moves) - 1):
         starts[lane + 1] = moves[lane] @ starts[lane] @ moves[lane].T + ends[lane]

@@ -125,13 +125,17 @@ class Lanes:
         Returns:
             With the states after the steps.
         """
-        inputs = np.zeros((self.T, self.D, *columns.shape[1:]))
-        inputs[:, : self.K] = self.h[:, :, None] * columns[:, None]
-        adjoint, first = self._summed_back(inputs)
+        adjoint, first = self.summed_back(self.inputs(columns))
         before, after = self.states(self.noisy(adjoint), start @ first)
         return Adjoint(columns, adjoint, first, before, after)
 
-    def _summed_back(self, inputs: Array) -> tuple[Array, Array]:
+    def inputs(self, columns: Array) -> Array:
+        """States ``(T, D, S, L)`` that readings ``(T, S, L)`` weigh, as :meth:`readings` transposed."""
+        inputs = np.zeros((self.T, self.D, *columns.shape[1:]))
+        inputs[:, : self.K] = self.h[:, :, None] * columns[:, None]
+        return inputs
+
+    def summed_back(self, inputs: Array) -> tuple[Array, Array]:
         """R of all steps from what they add, and r before the first."""
         r, sums = np.zeros(inputs.shape[1:]), np.empty_like(inputs)
         for last in (False, True):
@@ -173,8 +177,8 @@ class Lanes:
 
     def bilinear_slopes(self, left: Adjoint, right: Adjoint) -> LaneSlopes:
         r"""Gradients of :math:`\operatorname{tr} b^\top (K + \Sigma) c` for columns b and c, K the covariance."""
-        A = self._outer(left.adjoint, right.before) + self._outer(right.adjoint, left.before)
-        Q = self._outer(left.adjoint, right.adjoint)
+        A = self.paired_columns(left.adjoint, right.before) + self.paired_columns(right.adjoint, left.before)
+        Q = self.paired_columns(left.adjoint, right.adjoint)
         P = np.einsum("aks,cks->ack", *(each.first.reshape(self.d, self.K, -1) for each in (left, right)))
         h = np.einsum("tsl,tksl->tkl", left.columns, right.after[:, : self.K])
         h += np.einsum("tsl,tksl->tkl", right.columns, left.after[:, : self.K])
@@ -182,7 +186,7 @@ class Lanes:
         Q, P = symmetric
         return LaneSlopes(A, Q, P, h, np.einsum("tsl,tsl->tl", left.columns, right.columns))
 
-    def _outer(self, left: Array, right: Array) -> Array:
+    def paired_columns(self, left: Array, right: Array) -> Array:
         """The blocks of single processes in products of columns, summed over columns: ``(T, d, d, K, L)``."""
         parts = (each.reshape(self.T, self.d, self.K, *each.shape[2:]) for each in (left, right))
         return np.einsum("taksl,tcksl->tackl", *parts)

@@ -409,10 +409,19 @@ def test_many_rows_are_the_dense_model(kind):
             CLOSE(noisy.log_prob(new[:, 0].sin()), truth.log_prob(new[:, 0].sin()))
 
 
-def test_draws_with_gradients_of_many_rows_are_refused():
-    kernel = Markov(ScaleKernel(MaternKernel(nu=0.5)))
-    with pytest.raises(ValueError, match="expected at most 2000 rows with gradients, got 2001: use torch.no_grad"):
-        kernel(torch.linspace(0, 1, 2001)[:, None]).evaluate_kernel().zero_mean_mvn_samples(1)
-    few = kernel(torch.linspace(0, 1, 5)[:, None]).evaluate_kernel().zero_mean_mvn_samples(3)
-    assert few.requires_grad
-    assert few.shape == (3, 5)
+@pytest.mark.parametrize("kind", ["matern32", "icm"])
+def test_draws_have_gradients(kind):
+    """Those of the prior in linear time, those of predictions by their dense covariance: as of the dense model."""
+    dense, linear, x, _, new = pair(kind)
+    normal, results = torch.randn(3, len(new)), []
+    for model in (dense.eval(), linear.eval()):
+        with gpytorch.settings.detach_test_caches(False):
+            draws = model.likelihood(model(new)).rsample(torch.Size([3]), base_samples=normal)
+        results.append((draws, *filter(lambda x: x is not None, slopes(model, draws.square().sum()))))
+    CLOSE(*results, rtol=1e-6, atol=1e-7)
+    torch.manual_seed(0)
+    assert linear(new).rsample(torch.Size([2])).requires_grad
+    prior = linear.likelihood(linear.train()(x))
+    draws = prior.rsample(torch.Size([3]))
+    assert draws.shape == (3, len(x))
+    assert sum(slope is not None for slope in slopes(linear, draws.square().sum())) >= 3

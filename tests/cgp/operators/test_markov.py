@@ -1,18 +1,23 @@
 """The Markov operator: linear_operator's test case, and dense covariances in float64."""
 
 import unittest
+from functools import partial
 
+import pytest
 import torch
 from linear_operator.test.linear_operator_test_case import (
     LinearOperatorTestCase,
     RectangularLinearOperatorTestCase,
 )
+from linear_operator.utils.errors import NotPSDError
 
 from cgp.operators import MarkovLinearOperator
 from cgp.operators.markov_cross import MarkovCrossLinearOperator
 from cgp.operators.markov_posterior import MarkovPosteriorLinearOperator
 from cgp.statespace.processes import matern_process
+from cgp.statespace.space import state_space
 
+CLOSE = partial(torch.testing.assert_close, rtol=1e-8, atol=1e-8)
 STEPS = torch.tensor([0, 1, 2, 1, 2])
 CELLS = torch.tensor([3, 0, 9, 4, 6])
 
@@ -88,6 +93,13 @@ class TestMarkovTwoBatches(_Cases, unittest.TestCase):
         return operator(2, 3)
 
 
+class TestMarkovOrdered(_Cases, unittest.TestCase):
+    """Entries in the order of their cells, so that the triangular root is that of Cholesky."""
+
+    def create_linear_op(self):
+        return operator(3)._with(cells=CELLS.sort().values)
+
+
 class TestMarkovPosterior(_Cases, unittest.TestCase):
     """The covariance of two entries and a noise given the three others."""
 
@@ -128,3 +140,60 @@ class TestMarkovCross(RectangularLinearOperatorTestCase, unittest.TestCase):
 
 class TestMarkovCrossBatch(TestMarkovCross):
     batch = (3,)
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_roots_are_dense(batch, ordered):
+    made = operator(*batch, dtype=torch.float64)
+    made = made._with(cells=CELLS.sort().values) if ordered else made
+    covariance, root = made.to_dense(), made.root_decomposition().root
+    R, columns = root.to_dense(), torch.randn(*batch, 5, 2, dtype=torch.float64)
+    CLOSE(R @ R.mT, covariance)
+    CLOSE(root.mT.to_dense(), R.mT)
+    CLOSE(root.solve(columns), torch.linalg.solve(R, columns))
+    CLOSE(root.mT.solve(columns), torch.linalg.solve(R.mT, columns))
+    CLOSE(made.cholesky().to_dense(), torch.linalg.cholesky(covariance))
+    CLOSE(made.cholesky().solve(columns), torch.linalg.solve(torch.linalg.cholesky(covariance), columns))
+
+
+def test_roots_have_gradients():
+    *fields, noise = operator(dtype=torch.float64)._args[:5]
+    columns = torch.randn(5, 2, dtype=torch.float64)
+
+    def results(A, Q, P, loadings, noise, columns):
+        Q, P = 0.5 * (Q + Q.transpose(-3, -2)), 0.5 * (P + P.transpose(-3, -2))
+        made = MarkovLinearOperator(A, Q, P, loadings, noise, torch.tensor([0, 1, 1]), STEPS, CELLS)
+        root = made.root_decomposition().root
+        return root.matmul(columns), root.mT.matmul(columns), root.solve(columns), root.mT.solve(columns)
+
+    assert torch.autograd.gradcheck(results, [x.clone().requires_grad_() for x in (*fields, noise, columns)])
+
+
+def test_a_root_of_many_rows_is_linear():
+    """Factors and draws of rows whose dense matrix would take 20 GB, with gradients."""
+    count = 50_000
+    process = matern_process(torch.tensor([0.0, 0.1], dtype=torch.float64), 1)
+    space = state_space([process], [torch.ones(1, 1)], torch.ones(count, dtype=torch.long))
+    noise = torch.full((count,), 0.1, dtype=torch.float64, requires_grad=True)
+    made = MarkovLinearOperator.of(space, torch.arange(count), noise)
+    torch.manual_seed(0)
+    draws = made.zero_mean_mvn_samples(2)
+    square = draws.square().mean()
+    square.backward()
+    assert draws.shape == (2, count)
+    assert abs(square.item() - 1.1) < 0.12
+    assert abs(float(noise.grad.sum()) - 1.0) < 0.12  # the mean square is 1 + noise
+    factor, y = made.cholesky(), torch.ones(count, dtype=torch.float64)
+    CLOSE(factor.solve(y).square().sum(), made.inv_quad(y))
+
+
+def test_a_singular_covariance_has_a_root_with_jitter():
+    """As dense ones have in linear_operator: two readings of one moment, without noise."""
+    process = matern_process(torch.tensor([0.0, 0.1], dtype=torch.float64), 1)
+    space = state_space([process], [torch.ones(1, 1)], torch.tensor([0, 1, 0]))
+    made = MarkovLinearOperator.of(space, torch.arange(3), torch.zeros(3, dtype=torch.float64))
+    root = made.root_decomposition().root.to_dense()
+    torch.testing.assert_close(root @ root.mT, made.to_dense(), rtol=0, atol=1e-6)
+    with pytest.raises(NotPSDError, match="cannot be factored"):
+        made.add_diagonal(torch.tensor(-2.0)).root_decomposition()

@@ -9,6 +9,7 @@ from cgp.functional.linalg import NotPositiveDefiniteError
 from cgp.statespace.factors import takes_lanes
 from cgp.statespace.filter import Chain, diagonal_blocks
 from cgp.statespace.lane_filter import FilteredLanes
+from cgp.statespace.lane_root import LaneRoot
 from cgp.statespace.lanes import Lanes, Visits
 from cgp.statespace.posterior import StateSpacePosterior
 from cgp.statespace.processes import harmonic_process, matern_process
@@ -48,6 +49,16 @@ def answers(count, noise=0.1):
     by_step = [values - means.innovations, *filtered.weights(means.innovations)[:2], *filtered.spread()]
     by_step += [lanes.readings(product.after), smoothed.after]
     by_step += [each for slope in slopes for each in (*slope[:2], *slope[3:])]
+    root, normal = LaneRoot(filtered), lanes.columns(np.sin(np.arange(len(y)))[:, None])
+    normal = np.where(lanes.seen[:, None], normal, 0.0)
+    by_step += [
+        root.product(normal),
+        root.transposed_product(normal),
+        root.solve(normal),
+        root.transposed_solve(normal),
+    ]
+    slopes.append(root.slopes(normal, normal))
+    by_step += [*slopes[-1][:2], *slopes[-1][3:]]
     whole = [filtered.known.log_determinant, filtered.known.ends[-1], means.ends[-1], *(slope[2] for slope in slopes)]
     return [*(lanes.rows(each) for each in by_step), *map(np.asarray, whole)]
 

@@ -18,7 +18,7 @@ from tests.cgp.statespace.test_space import noise_of, prior, problem, space_of
 @pytest.mark.parametrize("lanes", [True, False])
 def test_moments_and_their_gradients_are_dense(lanes, monkeypatch):
     """By inputs, noise, lengthscales, loadings and readings; observed cells have variances, too."""
-    monkeypatch.setattr(factors_module, "_lanes_are_faster", lambda *_: lanes)
+    monkeypatch.setattr(factors_module, "lanes_are_faster", lambda *_: lanes)
     p = problem(rows=14, outputs=2)
     given = [value.clone().requires_grad_() for value in p.parameters]
     p = p._replace(times=given[0], noise=given[1], lengthscales=given[2], fast=given[3], slow=given[4])

@@ -122,7 +122,7 @@ def dense(p: Problem) -> Dense:
 def step(request, monkeypatch):
     """All ways to take a step."""
     monkeypatch.setattr(kalman_module, "_DENSE", 64 * (request.param == "dense steps"))
-    monkeypatch.setattr(factors_module, "_lanes_are_faster", lambda *_: request.param == "lanes")
+    monkeypatch.setattr(factors_module, "lanes_are_faster", lambda *_: request.param == "lanes")
     monkeypatch.setattr(products_module, "_WORK", 10_000 * (request.param == "lanes"))
 
 
@@ -280,7 +280,7 @@ def test_products_and_solutions_have_their_gradients(step):
 def test_lanes_draw_what_rows_draw(monkeypatch):
     p, draws = problem(), []
     for lanes in (False, True):
-        monkeypatch.setattr(factors_module, "_lanes_are_faster", lambda *_, lanes=lanes: lanes)
+        monkeypatch.setattr(factors_module, "lanes_are_faster", lambda *_, lanes=lanes: lanes)
         draws.append(posterior_of(p).draw(3, torch.Generator().manual_seed(0)))
     torch.testing.assert_close(draws[0], draws[1])
 
@@ -292,7 +292,7 @@ def test_one_state_and_few_rows_in_lanes(monkeypatch):
     y, noise = torch.tensor([[0.0], [1.0], [0.0], [0.0]], dtype=torch.float64), torch.full((4, 1), 0.1).double()
     parts = []
     for lanes in (False, True):
-        monkeypatch.setattr(factors_module, "_lanes_are_faster", lambda *_, lanes=lanes: lanes)
+        monkeypatch.setattr(factors_module, "lanes_are_faster", lambda *_, lanes=lanes: lanes)
         posterior = StateSpacePosterior(space, y, noise, y > 0)
         parts.append([posterior.mean, posterior.variance, posterior.weights, posterior.precision])
     torch.testing.assert_close(*parts)

@@ -60,7 +60,7 @@ def test_limit_ends_with_the_last_of_several_threads(three_threads):
 
 def test_recursions_of_a_state_space_use_one_thread(three_threads, monkeypatch):
     seen = []
-    monkeypatch.setattr("cgp.statespace.factors._lanes_are_faster", lambda *_: False)
+    monkeypatch.setattr("cgp.statespace.factors.lanes_are_faster", lambda *_: False)
     monkeypatch.setattr(
         "cgp.statespace.filter.dpotrf", lambda a, **_: seen.append(counts()) or (np.linalg.cholesky(a), 0)
     )

@@ -1,0 +1,85 @@
+"""A triangular root of a Markov covariance, in linear time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from linear_operator import LinearOperator
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+if TYPE_CHECKING:
+    from .markov import MarkovLinearOperator
+
+__all__ = ["MarkovRootLinearOperator"]
+
+
+class MarkovRootLinearOperator(LinearOperator):
+    r"""R of :math:`RR^\top = K`; a column belongs to the innovation of its entry, given the entries of earlier cells.
+
+    It is lower triangular if the entries are in the order of their cells. Products and solutions, also of the
+    transposed, take linear time and have gradients.
+
+    Args:
+        covariance: K, of n entries with positive variances given those before them.
+        transposed: whether it is :math:`R^\top`.
+    """
+
+    def __init__(self, covariance: MarkovLinearOperator, transposed: bool = False) -> None:
+        super().__init__(covariance, transposed=transposed)
+        self.covariance, self.transposed = covariance, transposed
+
+    def _size(self) -> torch.Size:
+        return self.covariance.shape
+
+    def _transpose_nonbatch(self) -> MarkovRootLinearOperator:
+        return self.__class__(self.covariance, not self.transposed)
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        return self._each(rhs, lambda root, table: root.product(table, transposed=self.transposed))
+
+    def solve(self, right_tensor: Tensor, left_tensor: Tensor | None = None) -> Tensor:
+        r"""Solution of linear systems, :math:`R^{-1}B` or :math:`CR^{-1}B`, in linear time."""
+        solved = _Solve.apply(self.representation_tree(), right_tensor, *self.representation())
+        return solved if left_tensor is None else left_tensor @ solved
+
+    def _solve_columns(self, rhs: Tensor) -> Tensor:
+        return self._each(rhs, lambda root, table: root.solve(table, transposed=self.transposed))
+
+    def _each(self, rhs: Tensor, apply: Any) -> Tensor:
+        columns = rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs
+        batch = torch.broadcast_shapes(self.batch_shape, columns.shape[:-2])
+        columns, parts = columns.expand(*batch, *columns.shape[-2:]), []
+        for index, member in self.covariance._members(batch):
+            parts.append(member.entries(apply(member.root(), member.table(columns[index].double()))))
+        result = torch.stack(parts).reshape(columns.shape).to(rhs)
+        return result.squeeze(-1) if rhs.dim() == 1 else result
+
+    def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
+        sides = (right_vecs, left_vecs) if self.transposed else (left_vecs, right_vecs)
+        return self.covariance.gradients_of(lambda member, left, right: member.root_gradients(left, right), *sides)
+
+    def _expand_batch(self, batch_shape: torch.Size | list[int]) -> MarkovRootLinearOperator:
+        return self.__class__(self.covariance._expand_batch(batch_shape), self.transposed)
+
+    def _unsqueeze_batch(self, dim: int) -> MarkovRootLinearOperator:
+        return self.__class__(self.covariance._unsqueeze_batch(dim), self.transposed)
+
+    def _permute_batch(self, *dims: int) -> MarkovRootLinearOperator:
+        return self.__class__(self.covariance._permute_batch(*dims), self.transposed)
+
+
+class _Solve(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tree: Any, rhs: Tensor, *representation: Tensor) -> Tensor:
+        ctx.root = tree(*representation)
+        ctx.solution = ctx.root._solve_columns(rhs.detach())
+        return ctx.solution.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        solved, solution = ctx.root.mT._solve_columns(gradient), ctx.solution
+        sides = (each.unsqueeze(-1) if each.dim() == 1 else each for each in (-solved, solution))
+        return None, solved, *ctx.root._bilinear_derivative(*sides)
