@@ -36,8 +36,6 @@ myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 html_math_renderer = "mathml"
 
-# A signature is as wide as the column: one argument a line beyond it.
-python_maximum_signature_line_length = 80
 python_use_unqualified_type_names = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
@@ -83,9 +81,15 @@ html_theme_options = {
 }
 
 
+# What PyTorch and GPyTorch call, and no user.
+_HOOKS = ("extra_repr", "local_load_samples", "num_outputs_per_input", "prediction_strategy")
+
+
 def skip_inherited_prose(*event: object) -> bool | None:
-    """Leave out "Alias for field number 0" and what scikit-learn generates: their texts are not ours."""
+    """Leave out "Alias for field number 0", hooks, and what scikit-learn generates: their texts are not ours."""
     _, _, name, member, _, _ = event
+    if name in _HOOKS:
+        return True
     generated = str(name).startswith("set_") and str(name).endswith("_request")
     generated = generated or str(getattr(member, "__module__", "")).startswith("sklearn.")
     return True if generated or type(member).__name__ == "_tuplegetter" else None

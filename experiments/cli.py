@@ -2,7 +2,9 @@
 
 import inspect
 import os
+import resource
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -109,23 +111,32 @@ def demo(
     names = ("demo", *(["demo-quick"] if quick else []), *over[0])
     configs = resolve_rows(list(_DEMO_ROWS), tuple(range(1 if quick else seeds)), names, over[1])
     perform = _performer(configs, out, trainer, workers)
-    table = _filled_table(out / "table.png", quick)
+    begin = time.monotonic()
+    filling = _filled_table(out / "table.png", quick)
     sys.stdout.write(f"Then a small vision transformer learns handwritten digits, with {len(_DEMO_ROWS)} attentions:\n")
     perform()
-    _report([out / row for row in _DEMO_ROWS], out, closing=table)
+    _report([out / row for row in _DEMO_ROWS], out, filling=filling)
+    sys.stdout.write(_took(time.monotonic() - begin, workers))
 
 
-def _filled_table(picture: Path, quick: bool) -> str:
-    """Fill a table and print what came out; return how well, for the end."""
-    from experiments.grids import console_of_width
-    from experiments.reports.filling import fill_prices
+def _filled_table(picture: Path, quick: bool) -> Any:
+    """Fill a table and print how well."""
+    from experiments.grids import Fitted, console_of_width
+    from experiments.reports.filling import fill_air
 
     console = console_of_width(160)
-    console.print("A table first, some seconds:", highlight=False)
+    console.print("A table with gaps first, some seconds:", highlight=False)
     # Several structures are compared by default; the quick form takes the first of them.
-    lines = fill_prices(picture, structure="coregionalised" if quick else "auto")
-    console.print(*lines, "", sep="\n", highlight=False, soft_wrap=True)
-    return lines[1]
+    filling = fill_air(picture, structure="coregionalised" if quick else "auto")
+    console.print(filling.what, Fitted(filling.grid), *filling.sentences, sep="\n", highlight=False, soft_wrap=True)
+    console.print(f"Picture: {picture}\n", highlight=False, soft_wrap=True)
+    return filling
+
+
+def _took(seconds: float, workers: int) -> str:
+    """How long it took, and how long it takes where no other program wants the processors."""
+    used = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return f"Took {seconds / 60:.1f} minutes; {used / workers / 60:.1f} on {workers} cores with nothing else to do\n"
 
 
 def predict(run: Path, *, images: Path | None = None, ood: tuple[str, ...] = (), full: bool = False) -> None:
@@ -172,8 +183,8 @@ def report(
     _report(runs, out, protocol)
 
 
-def _report(runs: list[Path], out: Path | None, protocol: Protocol = "pooled", closing: str = "") -> None:
-    """Write the report and print the table with all sentences, or with what matters and a closing sentence."""
+def _report(runs: list[Path], out: Path | None, protocol: Protocol = "pooled", filling: Any = None) -> None:
+    """Write the report and print the table with all sentences, or with what matters where a filled table came first."""
     from experiments.runs import find_runs
 
     complete = find_runs(runs)  # before the slow imports: an error is there at once
@@ -182,10 +193,8 @@ def _report(runs: list[Path], out: Path | None, protocol: Protocol = "pooled", c
 
     place = out or Path(os.path.commonpath([run.folder for run in complete]))
     console = console_of_width(160)
-    for part in written(complete, place, protocol, brief=bool(closing)):
+    for part in written(complete, place, protocol, filling=filling):
         console.print(part, highlight=False)
-    if closing:
-        console.print(closing, highlight=False)
     console.print(f"Report: {place / 'report.html'} (it says what each column is)", highlight=False, soft_wrap=True)
 
 

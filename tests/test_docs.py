@@ -135,8 +135,9 @@ def test_a_first_section_that_has_the_table_is_open_as_far_as_it(nodes):
     first = nodes.section("", nodes.title(), nodes.paragraph(), table_of(nodes, 16), nodes.paragraph())
     second = nodes.section("", nodes.title(), nodes.paragraph())
     fold(nodes, "results/x", nodes.section("", nodes.title(), nodes.paragraph(), first, second))
-    of_rows = summary("Table of 16 rows")
-    assert shape(first)[2:] == [of_rows, "table", "</details>", summary("More"), "paragraph", "</details>"]
+    rest = [summary("All 16 rows"), "table", "</details>", summary("More"), "paragraph", "</details>"]
+    assert shape(first)[2:] == ["table", *rest]
+    assert len(first.children[2].children[0].children[1]) == 6  # rows of the table that is open
     assert shape(second)[0].startswith("<details")
 
 
@@ -146,7 +147,7 @@ def test_entries_of_the_api_fold_what_follows_their_first_paragraph(nodes):
     member = sphinx.desc("", sphinx.desc_content("", nodes.paragraph()))
     content = sphinx.desc_content("", nodes.paragraph(), nodes.paragraph(), fields, nodes.doctest_block(), member)
     fold(nodes, "api/tables", nodes.section("", content))
-    folded = summary("parameters, example")
+    folded = summary("arguments, example")
     assert shape(content) == [
         "paragraph", folded, "paragraph", "field_list", "doctest_block", "</details>", "desc",
     ]  # fmt: skip

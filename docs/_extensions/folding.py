@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 
 LONGEST = 15
 """Rows of a table that stays open."""
+FIRST = 6
+"""Rows of a longer one that do."""
 OPEN = ("results/index", "results/where-it-pays")
 """Pages of results that are read whole: the list of them, and the conclusions."""
+
+_FIELDS = {"Parameters": "arguments", "Variables": "attributes", "Returns": "returns", "Yields": "returns"}
 
 
 def _fold(_: Sphinx, doctree: nodes.document, name: str) -> None:
@@ -42,7 +46,12 @@ def _fold_tables(doctree: nodes.document) -> None:
         place = table.parent.index(table)
         folded = place > 0 and isinstance(table.parent.children[place - 1], nodes.raw)  # by the page itself
         if rows > LONGEST and not folded:
-            _wrap(table.parent, [table], f"Table of {rows} rows")
+            preview = table.deepcopy()
+            for body in preview.findall(nodes.tbody):
+                del body.children[FIRST:]
+            preview["ids"] = []
+            table.parent.insert(place, preview)
+            _wrap(table.parent, [table], f"All {rows} rows")
 
 
 def _fold_result(section: nodes.section) -> None:
@@ -64,8 +73,9 @@ def _first_table(children: Sequence[nodes.Node]) -> tuple[int, int] | None:
     """Where the first table, or what a command printed with errors, begins and ends among these, with its own fold."""
     for place, node in enumerate(children):
         if isinstance(node, nodes.table) or (isinstance(node, nodes.literal_block) and "±" in node.astext()):
-            own = isinstance(children[place - 1], nodes.raw)
-            return place - own, place + 1 + own
+            longer = children[place + 1 : place + 2]
+            own = bool(longer) and isinstance(longer[0], nodes.raw) and "All" in longer[0].astext()
+            return place, place + 1 + 3 * own
     return None
 
 
@@ -96,9 +106,10 @@ def _fold_entry(content: addnodes.desc_content) -> None:
 
 
 def _summary(rest: Sequence[nodes.Node]) -> str:
-    fields = [field[0].astext().lower() for node in rest if isinstance(node, nodes.field_list) for field in node]
+    fields = [field[0].astext() for node in rest if isinstance(node, nodes.field_list) for field in node]
+    kinds = dict.fromkeys(_FIELDS[field] for field in fields if field in _FIELDS)
     example = any(isinstance(node, (nodes.doctest_block, nodes.literal_block)) for node in rest)
-    return ", ".join(dict.fromkeys([*fields, *(["example"] if example else [])])) or "more"
+    return ", ".join([*kinds, *(["example"] if example else [])]) or "more"
 
 
 def _wrap(parent: nodes.Element, children: Sequence[nodes.Node], summary: str) -> None:

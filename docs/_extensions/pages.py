@@ -149,10 +149,11 @@ def _folded(text: str) -> str:
 
 @contextmanager
 def _fresh() -> Iterator[None]:
-    """An empty working directory and a random seed, so that what depends on either is found; what was comes back."""
+    """A working directory with nothing but ``docs``, as in a checkout, and a random seed; what was comes back."""
     folder, precision = Path.cwd(), torch.get_default_dtype()
     plt.close("all")
     with tempfile.TemporaryDirectory() as empty, mpl.rc_context(), torch.random.fork_rng(devices=[]):
+        (Path(empty) / "docs").symlink_to(DOCS)
         os.chdir(empty)
         try:
             torch.seed()

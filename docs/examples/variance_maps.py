@@ -10,8 +10,9 @@ DINOv2's over two photographs, and how to draw the like for a transformer of you
         square of noise.
 
 Each photograph has 1,024 patches, and its maps are relative to the median of the unchanged one. The first layer sees
-colours, further up the maps follow the objects, and a square of noise, whose patches are alike, has a *small*
-variance (:doc:`/results/dinov2`). The weights come with a package:
+colours, further up the maps follow the objects. A square of noise, whose patches are alike, has a *small* variance in
+the lower layers; in the last one it is as high as the flower on one photograph and inconspicuous on the other
+(:doc:`/results/dinov2`). The weights come with a package:
 
 .. code-block:: text
 

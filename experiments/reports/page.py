@@ -18,6 +18,7 @@ from experiments.evaluation import DETECTORS
 from experiments.grids import Cell, Fitted, Grid, as_markdown, escape, write_csv
 from experiments.reports.answer import answer, findings
 from experiments.reports.figures import Section, sections
+from experiments.reports.filling import Filling
 from experiments.reports.scores import COLUMNS, Result, Statistic, cells, methods, score, statistic
 from experiments.runs import Run
 
@@ -29,11 +30,13 @@ _BY_KEY = {column.key: column for column in COLUMNS}
 _MINOR = 4  # columns after these are hidden on a narrow screen
 
 
-def report(runs: Sequence[Run], out: Path, protocol: str = "pooled", *, brief: bool = False) -> list[RenderableType]:
+def report(
+    runs: Sequence[Run], out: Path, protocol: str = "pooled", *, filling: Filling | None = None
+) -> list[RenderableType]:
     """Write `report.html`, `results.csv`, `results.md`, `sets.csv`, `detection.csv` and `pictures/` of complete runs.
 
-    Rows of the table are methods, seeds give the spread; the table and the answer are returned for the terminal, of
-    which only the findings are if it is to be brief.
+    Rows of the table are methods, seeds give the spread; the table and the answer are returned for the terminal. A
+    filled table stands before them, and the terminal then has only the findings.
     """
     results = [score(run, protocol) for run in runs]
     by_method = methods(results)
@@ -49,8 +52,8 @@ def report(runs: Sequence[Run], out: Path, protocol: str = "pooled", *, brief: b
         path = out / "pictures" / f"{panel.name}.png"
         write_atomically(path, partial(Path.write_bytes, data=panel.png))
     write_text(out / "results.md", _markdown(title, sentences, grid))
-    write_text(out / "report.html", _page(title, sentences, grid, by_method, drawn))
-    told = list(_answers(by_method, findings)) if brief else sentences
+    write_text(out / "report.html", _page(title, sentences, grid, by_method, drawn, filling))
+    told = list(_answers(by_method, findings)) if filling else sentences
     words = Text("\n".join(escape(sentence, "terminal") for sentence in told))
     return [Fitted(grid._replace(title=title), more="report.html"), "", words]
 
@@ -61,7 +64,8 @@ def _title(by_method: Mapping[str, Sequence[Result]], protocol: str) -> str:
     most = max(seeds)
     spread = "one seed" if most == 1 else f"mean ± sd over {most if len(seeds) == 1 else f'up to {most}'} seeds"
     what = f"{len(by_method)} methods" if len(by_method) > 1 else next(iter(by_method.values()))[0].label
-    return f"{settings}: {what}, {spread}, {protocol} protocol"
+    of_paper = "" if protocol == "pooled" else f", scored as the paper {protocol} does"
+    return f"{settings}: {what}, {spread}{of_paper}"
 
 
 def _answers(
@@ -135,6 +139,7 @@ def _page(
     grid: Grid,
     by_method: Mapping[str, Sequence[Result]],
     drawn: Sequence[Section],
+    filling: Filling | None,
 ) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
@@ -169,6 +174,7 @@ def _page(
         sections=[section._asdict() | {"panels": list(map(_embedded, section.panels))} for section in drawn],
         details=details,
         record=_origin(next(iter(by_method.values()))[0].run),
+        filling=filling and filling._asdict() | {"data": base64.b64encode(filling.png).decode("ascii")},
     )
 
 

@@ -57,7 +57,12 @@ COLUMNS = (
         "ood_total", "OOD AUROC %", "high", 100, 1, "total uncertainty tells OOD from test inputs, mean over OOD sets"
     ),
     Column(
-        "ood_epistemic", "OOD epist. %", "high", 100, 1, "the same by epistemic uncertainty; a single draw has none"
+        "ood_epistemic",
+        "OOD by draws %",
+        "high",
+        100,
+        1,
+        "AUROC of OOD by how much the draws of a method disagree (epistemic uncertainty); a single draw has none",
     ),
     Column("corrupted_nll", "corrupted NLL", "low", 1, 3, "NLL on corrupted inputs, mean over kinds and severities"),
     Column("corrupted_ece", "corrupted ECE %", "low", 100, 1, "ECE on corrupted inputs, the same mean"),

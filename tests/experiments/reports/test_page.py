@@ -11,9 +11,9 @@ from cgp.networks.methods.temperature_scaling import fit_temperature
 from cgp.networks.tasks.metrics import auroc
 from experiments.evaluation import classification_report, uncertainty
 from experiments.evaluation.paired import mean_difference
-from experiments.reports.answer import answer
+from experiments.reports.answer import _standing, answer
 from experiments.reports.page import report
-from experiments.reports.scores import methods, score
+from experiments.reports.scores import Statistic, methods, score
 from tests.experiments.reports.saved import confident, find_runs, random_logits, write_run
 
 
@@ -106,6 +106,27 @@ def test_a_method_that_leads_most_columns_is_named(results, columns, says):
     if says:
         gain = mean_difference(np.array([losses(0, run) - losses(1, run) for run in range(2)]))
         assert f"over Softmax it gains {gain[0]:+.3f} ± {gain[1]:.3f} nats on the test inputs, beyond" in words[0]
+
+
+@pytest.mark.parametrize(
+    ("mean", "words"),
+    [(0.009, "within its error"), (-0.015, "within twice its error"), (0.03, "beyond twice its error")],
+)
+def test_a_lead_is_said_in_its_errors(mean, words):
+    assert _standing(Statistic(mean, 0.01)) == words
+
+
+def test_findings_after_a_temperature_that_does_not_help_are_without_it(results):
+    """Softmax is then compared as it is: no sentence recommends what another one refused."""
+    plain, cooled = {"nll": 0.12, "nll_cooled": 0.14}, {"nll": 0.3, "nll_cooled": 0.2, "validation_nll_cooled": -1.0}
+    groups = {
+        name: [run._replace(numbers=run.numbers | numbers) for run in results[name]]
+        for name, numbers in (("digits/softmax", plain), ("digits/cgp", cooled))
+    }
+    _, temperature, take, *_ = answer(groups)
+    assert "does not help" in temperature
+    assert "with a temperature suffices" not in take
+    assert "over Softmax with a temperature" not in take
 
 
 def losses(method, seed):
