@@ -1,8 +1,8 @@
 """The command line: rows by name, any value by its dotted name; an unknown key is an error with a hint."""
 
 import inspect
+import math
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +22,8 @@ _DEMO_ROWS = (
     *("digits/softmax", "digits/kernel_asymmetric", "digits/cgp_direct", "digits/scgp_direct", "digits/cgp_softmax"),
     *("digits/sgpa", "digits/kep_svgp_add"),
 )
+_MINUTES, _QUICK_MINUTES = 4.0, 1.0  # of the demo's training with three seeds, and of its quick form
+_QUIET = 0.8  # share of a core, above which nothing else is said to be running
 _PARTS = ("data", "model", "method", "training", "evaluation")
 _OVER_ROWS = "--config NAME and values such as --training.epochs 3 go over every row."
 
@@ -111,12 +113,14 @@ def demo(
     names = ("demo", *(["demo-quick"] if quick else []), *over[0])
     configs = resolve_rows(list(_DEMO_ROWS), tuple(range(1 if quick else seeds)), names, over[1])
     perform = _performer(configs, out, trainer, workers)
-    begin = time.monotonic()
+    begin, computed = time.monotonic(), time.process_time()
     filling = _filled_table(out / "table.png", quick)
+    share = (time.process_time() - computed) / (time.monotonic() - begin)
+    sys.stdout.write(_expected(_QUICK_MINUTES if quick else _MINUTES * seeds / 3, share))
     sys.stdout.write(f"Then a small vision transformer learns handwritten digits, with {len(_DEMO_ROWS)} attentions:\n")
     perform()
     _report([out / row for row in _DEMO_ROWS], out, filling=filling)
-    sys.stdout.write(_took(time.monotonic() - begin, workers))
+    sys.stdout.write(f"Took {(time.monotonic() - begin) / 60:.1f} minutes\n")
 
 
 def _filled_table(picture: Path, quick: bool) -> Any:
@@ -133,10 +137,12 @@ def _filled_table(picture: Path, quick: bool) -> Any:
     return filling
 
 
-def _took(seconds: float, workers: int) -> str:
-    """How long it took, and how long it takes where no other program wants the processors."""
-    used = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return f"Took {seconds / 60:.1f} minutes; {used / workers / 60:.1f} on {workers} cores with nothing else to do\n"
+def _expected(minutes: float, share: float) -> str:
+    """How long the rest takes, given how much of a core the first part was given."""
+    quiet = f"About {minutes:.0f} minute{'s' if minutes > 1 else ''} on two quiet cores"
+    if share > _QUIET:
+        return f"{quiet}. "
+    return f"{quiet}; this one gave us {share:.0%} of its time, so rather {math.ceil(minutes / share)}. "
 
 
 def predict(run: Path, *, images: Path | None = None, ood: tuple[str, ...] = (), full: bool = False) -> None:
