@@ -22,12 +22,13 @@ from .covariances.correlated import STRUCTURES, Correlated
 from .covariances.rows import dense_covariance
 from .covariances.structure import check_count
 from .inference.fitting import fit_model, progress_line, seeded
+from .inference.minibatches import fit_minibatches, start_from
 from .likelihood import every_process
 from .observations import checked_inputs
 from .rollback import unchanged_on_error
 from .scaling import Scaling
 from .solvers.sparse import SparseCorrelatedGPRegression
-from .solvers.stochastic import StochasticCorrelatedGPRegression, fit_minibatches, start_from
+from .solvers.stochastic import StochasticCorrelatedGPRegression
 
 __all__ = ["CorrelatedGPClassifier", "class_posterior", "softmax_bound"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -32,22 +32,6 @@ __all__ = ["CorrelatedGPRegressor"]
 Array = NDArray[Any]
 
 _LONG_FIT = 10.0  # seconds
-
-
-class _Plan(NamedTuple):
-    """What a fit will do.
-
-    Attributes:
-        accepted: the range of each output that readings are taken from.
-        gross_errors: observations outside of it, which are left out.
-        setting: observations and structure.
-        inference: how parameters are found.
-    """
-
-    accepted: Accepted
-    gross_errors: NDArray[np.bool_]
-    setting: Setting
-    inference: Inference
 
 
 class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
@@ -139,20 +123,18 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         Raises:
             ValueError: if the data or an argument are not usable.
         """
-        framing = Framing.of(y)
-        plan = self._planned(X, y)
-        cost = plan.inference.cost(plan.setting)
+        setting, inference = self._planned(X, y)
+        cost = inference.cost(setting)
         check_memory(cost)
         shown = cost.seconds > _LONG_FIT and sys.stderr.isatty() if self.verbose is None else bool(self.verbose)
-        steps = plan.inference.expected_steps(plan.setting) if shown else None
+        steps = inference.expected_steps(setting) if shown else None
         with (
             seeded(self.random_state) as seed,
-            progress_line(f"{plan.inference.name}, about {cost.seconds:.0f} s", shown, steps) as line,
+            progress_line(f"{inference.name}, about {cost.seconds:.0f} s", shown, steps) as line,
         ):
-            fits = plan.inference.fit(plan.setting, seed, line)
-        self._framing, self._accepted, self.gross_errors_ = framing, plan.accepted, plan.gross_errors
-        self._keep(fits, plan.setting.observations)
-        self.inference_ = plan.inference.name
+            fits = inference.fit(setting, seed, line)
+        self._keep(fits, setting.observations)
+        self.inference_ = inference.name
         return self
 
     def estimate(self, X: Any, y: Any) -> Cost:
@@ -168,28 +150,28 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         Raises:
             ValueError: if the data or an argument are not usable.
         """
-        plan = clone(self)._planned(X, y)
-        return plan.inference.cost(plan.setting)
+        setting, inference = clone(self)._planned(X, y)
+        return inference.cost(setting)
 
-    def _planned(self, X: Any, y: Any) -> _Plan:
-        """What a fit to these observations will do."""
+    def _planned(self, X: Any, y: Any) -> tuple[Setting, Inference]:
+        """What a fit to these observations will do; which of them are accepted, and in which format, is kept."""
         if y is None:
             raise ValueError("This CorrelatedGPRegressor estimator requires y to be passed, but the target y is None.")
-        X = checked_inputs(self, X)
+        X, self._framing = checked_inputs(self, X), Framing.of(y)
         y, self._single = checked_outputs(y, X)
         given = Observations(X, y)
         structure, inference = chosen(given, self.structure, self.inference, self.kernel, self.num_inducing)
-        accepted = Accepted.everything(y.shape[1]) if structure.inference is None else Accepted.of(y)
-        wrong = accepted.errors(y)
-        if structure.inference is not None:
-            given = Observations(X, np.where(wrong, np.nan, y))
+        self._accepted = Accepted.everything(y.shape[1]) if structure.inference is None else Accepted.of(y)
+        self.gross_errors_ = self._accepted.errors(y)
+        if self.gross_errors_.any():
+            given = Observations(X, np.where(self.gross_errors_, np.nan, y))
         structure = structure.resolved(given)
         setting = Setting(given.standardised(), structure, self.kernel, self.num_inducing)
         inference = inference.resolved(setting)
         obstacle = inference.obstacle(setting)
         if obstacle is not None:
             raise ValueError(obstacle)
-        return _Plan(accepted, wrong, setting, inference)
+        return setting, inference
 
     def _keep(self, fits: Fits, observations: Observations) -> None:
         assert observations.units is not None

@@ -126,7 +126,7 @@ def restored_regressor(
     models = []
     for number, (each, structure) in enumerate(zip(plain["models"], regressor._structures, strict=True)):
         setting = Setting(observations, structure, plain["kernel"], regressor.num_inducing)
-        model = setting.built(SOLVERS[each["solver"]], setting.problem(structure).covariance)
+        model = setting.built(SOLVERS[each["solver"]], setting.covariance(structure))
         models.append(_loaded(model, _part(tensors, f"model{number}.")))
     regressor.posterior_ = Posterior(models, units, Parts.of(observed, dim=0))
     regressor.structure_ = regressor._structures[0].name

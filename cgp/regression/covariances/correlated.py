@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import torch
 from gpytorch.kernels import AdditiveKernel, Kernel
 
-from cgp.regression.covariances.structure import check_count, count
-
 from .neighbours import start_at_correlation
-from .rows import Loadings, row_covariance
-from .structure import Structure
+from .rows import COMPONENT_STEP, Loadings, RowKernel
+from .structure import Structure, check_count, count
 
 if TYPE_CHECKING:
     from cgp.regression.observations import Observations
@@ -41,11 +40,14 @@ class Correlated(Structure):
         ratios: whether outputs have lengthscales w of their own.
         shifts: whether outputs have shifts b of their own.
         correlated: whether the loadings a of an output have entries for other outputs' processes.
+        shared: whether these are for one more process that all outputs share, in one more component: in a single
+            component it would be a special case of coregionalised outputs.
     """
 
     ratios: ClassVar[bool] = False
     shifts: ClassVar[bool] = False
     correlated: ClassVar[bool] = True
+    shared: ClassVar[bool] = False
     num_components: int = count(1)
 
     def covariance(self, observations: Observations, kernel: str | Kernel) -> AdditiveKernel:
@@ -56,19 +58,18 @@ class Correlated(Structure):
         """Let the outputs start as correlated as neighbouring observations are."""
         start_at_correlation(covariance, observations.rows, observations.targets)
 
+    @torch.no_grad()
     def between(self, num_processes: int, input_dim: int, kernel: str | Kernel) -> AdditiveKernel:
-        """The covariance of so many outputs over so many inputs."""
-        loadings = [self.loadings(num_processes) for _ in range(self._count)]
-        maps = {"ratios": self.ratios, "shifts": self.shifts}
-        return row_covariance(kernel, num_processes, input_dim, loadings, **maps)
-
-    def loadings(self, num_processes: int) -> Loadings:
-        """The loadings of a component."""
-        return Loadings(num_processes, correlated=self.correlated)
-
-    @property
-    def _count(self) -> int:
-        return self.num_components
+        """The covariance of so many outputs over so many inputs: components of equal variances."""
+        components, count = [], self.num_components + self.shared
+        for number in range(count):
+            loadings = Loadings(num_processes, correlated=self.correlated, shared=self.shared)
+            maps = {"ratios": self.ratios, "shifts": self.shifts}
+            component = RowKernel(kernel, num_processes, input_dim, loadings=loadings, **maps)
+            component.input_maps.log_scales += number * torch.tensor(COMPONENT_STEP).log()
+            component.loadings.log_scales -= 0.5 * torch.tensor(float(count)).log()
+            components.append(component)
+        return AdditiveKernel(*components)
 
 
 @dataclass(frozen=True)
@@ -88,20 +89,10 @@ class Coregionalised(Correlated):
 
 @dataclass(frozen=True)
 class Shared(Correlated):
-    """A process that all outputs share, and one of each output's own, in ``num_components + 1`` components.
-
-    In a single component it would be a special case of coregionalised outputs.
-    """
+    """A process that all outputs share, and one of each output's own, in ``num_components + 1`` components."""
 
     name = "shared"
-
-    def loadings(self, num_processes: int) -> Loadings:
-        """The loadings of a component."""
-        return Loadings(num_processes, shared=True)
-
-    @property
-    def _count(self) -> int:
-        return self.num_components + 1
+    shared = True
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
 
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel
@@ -28,7 +27,6 @@ __all__ = [
     "has_common_inputs",
     "is_independent",
     "prior_variance",
-    "row_covariance",
 ]
 
 COMPONENT_STEP = 3.0  # between the lengthscales at which components start
@@ -225,25 +223,6 @@ class RowKernel(CanonicalKernel):
         """The canonical points of rows ``(*batch, n, d + 1)``, the last column 0 … P-1."""
         numbers = process_numbers(x, self.num_processes)
         return CanonicalPoints(self.input_maps(x[..., :-1], numbers), rows_of(self.loadings(), numbers))
-
-
-def row_covariance(
-    kernel: str | Kernel,
-    num_processes: int,
-    input_dim: int,
-    loadings: Sequence[ProcessLoadings],
-    *,
-    ratios: bool = False,
-    shifts: bool = False,
-) -> AdditiveKernel:
-    """A component for each of some loadings, of equal variances, with lengthscales that are a factor of three apart."""
-    maps = {"ratios": ratios, "shifts": shifts}
-    components = [RowKernel(kernel, num_processes, input_dim, loadings=each, **maps) for each in loadings]
-    with torch.no_grad():
-        for number, component in enumerate(components):
-            component.input_maps.log_scales += number * torch.tensor(COMPONENT_STEP).log()
-            component.loadings.log_scales -= 0.5 * torch.tensor(float(len(components))).log()
-    return AdditiveKernel(*components)
 
 
 def correlation_of(loadings: Tensor) -> Tensor:

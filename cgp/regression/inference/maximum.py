@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ import torch
 
 from cgp.regression.covariances.correlated import Independent
 from cgp.regression.covariances.rows import COMPONENT_STEP, correlation_of
-from cgp.regression.covariances.structure import count
+from cgp.regression.covariances.structure import Structure, count
 from cgp.regression.solvers.choice import Cost, Problem, Solver
 from cgp.regression.solvers.model import RegressionModel
 from cgp.regression.solvers.sparse import warn_of_unexplained
@@ -20,19 +20,7 @@ from cgp.regression.solvers.sparse import warn_of_unexplained
 from .fitting import Fit, Progress, fit_model, learned_parameters
 from .setting import COMPARED, Fits, Inference, Setting
 
-__all__ = [
-    "MAP",
-    "Compared",
-    "Fitted",
-    "closed_form",
-    "closed_form_cost",
-    "continue_from",
-    "criterion",
-    "evaluations_of",
-    "fit_structures",
-    "fit_variants",
-    "num_parameters",
-]
+__all__ = ["MAP", "closed_form", "closed_form_cost", "criterion", "evaluations_of"]
 
 _WINDOW = 30.0  # nats; in experiments the criterion misjudged structures by up to 15
 
@@ -43,30 +31,11 @@ _PER_STEP = 1.25  # evaluations
 _RACE = 80  # evaluations before the best start continues
 
 
-class Fitted(NamedTuple):
-    """A fitted model.
-
-    Attributes:
-        model: model with the most probable parameters.
-        fit: result of the fit.
-        criterion: half the information criterion in nats.
-    """
-
+class _Fitted(NamedTuple):
+    structure: Structure
     model: RegressionModel
     fit: Fit
     criterion: float
-
-
-class Compared(NamedTuple):
-    """Fits of several structures.
-
-    Attributes:
-        averaged: labels of the structures whose predictions are averaged, the best first.
-        fits: by label.
-    """
-
-    averaged: list[str]
-    fits: Mapping[str, Fitted]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,19 +57,29 @@ class MAP(Inference):
 
     def expected_steps(self, setting: Setting) -> int:
         """The expected number of evaluations."""
-        problems = {label: problem for label, (_, problem) in setting.solvers.items()}
-        return sum(evaluations_of(problems, num_starts=self.num_starts, max_steps=self.max_steps).values())
+        return sum(evaluations_of(setting.solvers, self.num_starts, self.max_steps).values())
 
     def fit(self, setting: Setting, seed: int, progress: Progress | None = None) -> Fits:
         """Models at their most probable parameters."""
         options = {"num_starts": self.num_starts, "max_steps": self.max_steps}
         fits = closed_form(setting, seed, progress=progress, **options)
-        warn_of_unexplained(fits.models)
+        if setting.num_inducing is not None:
+            warn_of_unexplained(fits.models)
         return fits
 
 
 def closed_form(setting: Setting, seed: int, **options: Any) -> Fits:
-    """Models at their most probable parameters, the best structure first where there is a choice.
+    r"""Models at their most probable parameters, the best structure first where there is a choice.
+
+    Several are compared by half the information criterion,
+
+    .. math:: -\log p(y) + \tfrac12 k \log n
+
+    where k parameters are learned from n observations. The evidence at the most probable parameters increases with
+    every parameter; accuracy, of extrapolation in particular, does not. For "auto" the correlated structures within 30
+    nats of the best one are averaged; if the best is the independent one, it is used alone. The first initialises the
+    others, which are special cases or generalisations of it. Variants of one structure are fitted from simple to
+    complex, each from the one before, until the criterion no longer falls.
 
     Args:
         setting: observations and structure.
@@ -109,30 +88,47 @@ def closed_form(setting: Setting, seed: int, **options: Any) -> Fits:
 
     Returns:
         A model, or those to be averaged.
+
+    Source:
+        Schwarz (1978), Estimating the dimension of a model; Madigan & Raftery (1994), Model selection and accounting
+        for model uncertainty in graphical models using Occam's window.
     """
-    structures, options = setting.candidates, options | {"seed": seed}
-    (structure, *others) = structures.values()
-    if not others and structure.name in structures:
-        model = setting.model(structure, seed)
+    (structure, *others), options = setting.candidates.values(), options | {"seed": seed}
+    if not others and structure.name in setting.candidates:
+        model = setting.model(structure, setting.solvers[structure.name][0], seed)
         return Fits([model], [structure], fit_model(model, **options), {}, {})
-
-    def build(label: str) -> RegressionModel | None:
-        return setting.model(structures[label], seed) if label in setting.solvers else None
-
-    if structures.keys() == set(COMPARED):
+    if setting.is_compared:
         _warn_of_absent(setting)
-        found = fit_structures(build, **options)
-    else:
-        found = fit_variants(build, list(structures), **options)
-    kinds = [structures[label] for label in found.averaged]
-    names = {label: structures[label].name for label in found.fits}
-    return Fits(
-        [found.fits[label].model for label in found.averaged],
-        kinds,
-        found.fits[found.averaged[0]].fit,
-        {names[label]: fit.criterion for label, fit in found.fits.items()},
-        {names[label]: (fit.model, structures[label]) for label, fit in found.fits.items()},
-    )
+    fits = _compared(setting, options)
+    best = min(fits, key=lambda label: fits[label].criterion)
+    averaged = {best: fits[best]}
+    if not setting.is_compared:
+        fits = averaged
+    elif best != Independent.name:
+        most = fits[best].criterion + _WINDOW
+        averaged |= {name: fit for name, fit in fits.items() if fit.criterion < most and name != Independent.name}
+    models = {fit.structure.name: (fit.model, fit.structure) for fit in fits.values()}
+    criteria = {fit.structure.name: fit.criterion for fit in fits.values()}
+    first, *rest = averaged.values()
+    kinds = [fit.structure for fit in (first, *rest)]
+    return Fits([fit.model for fit in (first, *rest)], kinds, first.fit, criteria, models)
+
+
+def _compared(setting: Setting, options: Mapping[str, Any]) -> dict[str, _Fitted]:
+    """Fits of several candidates, each but the first from where another one ended."""
+    fits: dict[str, _Fitted] = {}
+    last = None
+    for label, (solver, _) in setting.solvers.items():
+        structure = setting.candidates[label]
+        model = setting.model(structure, solver, options["seed"])
+        source = fits.get(COMPARED[0]) if setting.is_compared else last
+        if source is not None:
+            (continue_from if setting.is_compared else _start_from)(model, source.model)
+        fit = fit_model(model, race=source is None, **options)
+        fits[label] = last = _Fitted(structure, model, fit, criterion(model))
+        if not setting.is_compared and last.criterion > min(fit.criterion for fit in fits.values()):
+            break
+    return fits
 
 
 def closed_form_cost(
@@ -149,19 +145,19 @@ def closed_form_cost(
     Returns:
         The sum of their seconds and the maximum of their bytes.
     """
-    costs = {label: solver.cost(problem) for label, (solver, problem) in solvers.items()}
-    problems = {label: problem for label, (_, problem) in solvers.items()}
-    counts = evaluations_of(problems, num_starts=num_starts, max_steps=max_steps)
-    further = {label: 2 * is_sampled * num_parameters(problem) for label, problem in problems.items()}
-    seconds = sum((counts[label] + further[label]) * cost.seconds for label, cost in costs.items())
-    return Cost(seconds, max(cost.bytes for cost in costs.values()))
+    counts, seconds, most = evaluations_of(solvers, num_starts, max_steps), 0.0, 0.0
+    for label, (solver, problem) in solvers.items():
+        cost = solver.cost(problem)
+        seconds += (counts[label] + 2 * is_sampled * _num_parameters(problem)) * cost.seconds
+        most = max(most, cost.bytes)
+    return Cost(seconds, most)
 
 
-def evaluations_of(problems: Mapping[str, Problem], *, num_starts: int, max_steps: int) -> dict[str, int]:
+def evaluations_of(solvers: Mapping[str, tuple[Solver, Problem]], num_starts: int, max_steps: int) -> dict[str, int]:
     """Expected number of evaluations of the objective in each fit, the first of which initialises the others.
 
     Args:
-        problems: of each fit, by label.
+        solvers: the solver and the problem of each fit.
         num_starts: number of starts that are optimised to the end.
         max_steps: largest number of steps of each start.
 
@@ -169,89 +165,20 @@ def evaluations_of(problems: Mapping[str, Problem], *, num_starts: int, max_step
         The numbers, which increase with the number of parameters.
     """
     counts = {}
-    for number, (label, problem) in enumerate(problems.items()):
-        is_raced = number == 0 and (len(problems) == 1 or label not in COMPARED[1:])
-        expected = _FEWEST[is_raced] + _PER_PARAMETER * num_parameters(problem)
+    for number, (label, (_, problem)) in enumerate(solvers.items()):
+        is_raced = number == 0 and (len(solvers) == 1 or label not in COMPARED[1:])
+        expected = _FEWEST[is_raced] + _PER_PARAMETER * _num_parameters(problem)
         most = _PER_STEP * max_steps + is_raced * _RACE
         counts[label] = round(num_starts * min(expected, most))
     return counts
 
 
-def num_parameters(problem: Problem) -> int:
+def _num_parameters(problem: Problem) -> int:
     """Number of parameters of a model: of its covariance, two for each process, and its inducing inputs."""
     first = problem.covariance.kernels[0]
     dimension = first.input_maps.log_scales.shape[-1]
-    learned = sum(values.numel() for values in problem.covariance.parameters() if values.requires_grad)
+    learned = sum(values.numel() for values in learned_parameters(problem.covariance))
     return learned + 2 * first.num_processes + (problem.num_inducing or 0) * (dimension + first.num_processes)
-
-
-def fit_structures(build: Callable[[str], RegressionModel | None], **options: Any) -> Compared:
-    r"""Fit every structure but "affine", and choose those to be averaged by half the information criterion.
-
-    .. math:: -\log p(y) + \tfrac12 k \log n
-
-    k parameters are learned from n observations. The evidence at the most probable parameters increases with
-    every parameter; accuracy, of extrapolation in particular, does not. The correlated structures within 30 nats of
-    the best one are averaged; if the best is the independent one, it is used alone. The first initialises the others,
-    which are special cases or generalisations of it.
-
-    Args:
-        build: returns a model before its fit, of the named structure, or None if there is none.
-        **options: options of :func:`fit_model`.
-
-    Returns:
-        All fits, and which are averaged.
-
-    Source:
-        Schwarz (1978), Estimating the dimension of a model; Madigan & Raftery (1994), Model selection and accounting
-        for model uncertainty in graphical models using Occam's window.
-    """
-    fits: dict[str, Fitted] = {}
-    for name in COMPARED:
-        model = build(name)
-        if model is not None:
-            source = fits.get(COMPARED[0])
-            if source is not None:
-                continue_from(model, source.model)
-            fits[name] = _fitted(model, **options, race=source is None)
-    best = min(fits, key=lambda name: fits[name].criterion)
-    near = [name for name, fit in fits.items() if fit.criterion < fits[best].criterion + _WINDOW]
-    alone = Independent.name
-    others = [] if best == alone else [name for name in near if name not in (alone, best)]
-    return Compared([best, *others], fits)
-
-
-def fit_variants(build: Callable[[str], RegressionModel | None], labels: list[str], **options: Any) -> Compared:
-    """Fit variants of one structure, from simple to complex, until the criterion no longer falls.
-
-    The first races; later ones start at its lengthscales and noise.
-
-    Args:
-        build: returns a model before its fit, of the variant of this label, or None if there is none.
-        labels: of the variants.
-        **options: of :func:`.fit_model`.
-
-    Returns:
-        The best.
-    """
-    fits: dict[str, Fitted] = {}
-    for label in labels:
-        model = build(label)
-        if model is None:
-            continue
-        before = list(fits.values())
-        if before:
-            _start_from(model, before[-1].model)
-        fits[label] = _fitted(model, **options, race=not before)
-        if fits[label].criterion > min(fit.criterion for fit in fits.values()):
-            break
-    best = min(fits, key=lambda label: fits[label].criterion)
-    return Compared([best], {best: fits[best]})
-
-
-def _fitted(model: RegressionModel, **options: Any) -> Fitted:
-    fit = fit_model(model, **options)
-    return Fitted(model, fit, criterion(model))
 
 
 def _warn_of_absent(setting: Setting) -> None:

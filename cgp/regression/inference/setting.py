@@ -14,7 +14,7 @@ from cgp.regression.covariances.factors import Factors
 from cgp.regression.covariances.multiscale import MultiScale
 from cgp.regression.covariances.structure import Auto, Named, Structure, count
 from cgp.regression.observations import Observations
-from cgp.regression.solvers.choice import Cost, Problem, Solver, choose_solver, solvers_of
+from cgp.regression.solvers.choice import Cost, Problem, Solver, choose_solver
 from cgp.regression.solvers.model import RegressionModel
 
 from .fitting import Fit, Progress
@@ -66,12 +66,14 @@ class Setting:
     kernel: str | Kernel | None = None
     num_inducing: int | None = None
 
-    def problem(self, structure: Structure, *, is_stochastic: bool = False) -> Problem:
+    def covariance(self, structure: Structure) -> AdditiveKernel:
+        """The covariance of rows."""
+        return structure.covariance(self.observations, structure.kernel if self.kernel is None else self.kernel)
+
+    def problem(self, structure: Structure) -> Problem:
         """The problem that a solver is chosen for."""
-        kernel = structure.kernel if self.kernel is None else self.kernel
         sizes = len(self.observations.targets), len(self.observations.grid.inputs)
-        covariance = structure.covariance(self.observations, kernel)
-        return Problem(covariance, *sizes, self.num_inducing, is_stochastic)
+        return Problem(self.covariance(structure), *sizes, self.num_inducing)
 
     @cached_property
     def candidates(self) -> Mapping[str, Structure]:
@@ -86,19 +88,30 @@ class Setting:
             return Factors(count).variants(self.observations)
         return {kind.name: kind(count or 1) for kind in _FOLLOWING}
 
+    @property
+    def is_compared(self) -> bool:
+        """Whether the candidates are the structures that "auto" compares."""
+        return self.candidates.keys() == set(COMPARED)
+
     @cached_property
     def solvers(self) -> Mapping[str, tuple[Solver, Problem]]:
         """The solver and the problem of each; candidates without a solver are omitted if others have one."""
-        return solvers_of({label: self.problem(structure) for label, structure in self.candidates.items()})
+        solvers, errors = {}, []
+        for label, structure in self.candidates.items():
+            problem = self.problem(structure)
+            try:
+                solvers[label] = choose_solver(problem), problem
+            except ValueError as error:
+                errors.append(error)
+        if not solvers:
+            raise errors[0]
+        return solvers
 
-    def model(
-        self, structure: Structure, seed: int = 0, *, is_stochastic: bool = False, solver: Solver | None = None
-    ) -> RegressionModel:
-        """A model before its fit, by the cheapest solver or the given one, its parameters where a fit starts."""
-        problem = self.problem(structure, is_stochastic=is_stochastic)
-        solver = choose_solver(problem) if solver is None else solver
-        structure.start(problem.covariance, self.observations)
-        return self.built(solver, problem.covariance, seed)
+    def model(self, structure: Structure, solver: Solver, seed: int = 0) -> RegressionModel:
+        """A model before its fit, its parameters where a fit starts."""
+        covariance = self.covariance(structure)
+        structure.start(covariance, self.observations)
+        return self.built(solver, covariance, seed)
 
     def built(self, solver: Solver, covariance: AdditiveKernel, seed: int = 0) -> RegressionModel:
         """A model of a covariance."""

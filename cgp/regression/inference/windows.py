@@ -76,7 +76,7 @@ class Windows(Inference):
         factors = sum(each.loadings().shape[-1] - each.num_processes for each in problem.covariance.kernels)
         is_short = problem.num_inputs < _ROWS_PER_FACTOR * factors
         solver = UncertainLoadingsRegression if is_short else SeriesCorrelatedGPRegression
-        model = setting.model(setting.structure, solver=solver)
+        model = setting.model(setting.structure, solver)
         fit = fit_windows(model, num_steps=self.num_windows(setting), seed=seed, progress=progress)
         if isinstance(model, UncertainLoadingsRegression):
             model.learn_uncertainty()

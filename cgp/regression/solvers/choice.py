@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -21,7 +20,6 @@ __all__ = [
     "check_memory",
     "choose_solver",
     "machine_memory",
-    "solvers_of",
 ]
 
 Solver: TypeAlias = "type[RegressionModel]"
@@ -41,14 +39,12 @@ class Problem(NamedTuple):
         num_observations: number n of observations.
         num_inputs: number N of distinct inputs.
         num_inducing: number of inducing inputs, or None.
-        is_stochastic: whether minibatches are requested.
     """
 
     covariance: AdditiveKernel
     num_observations: int
     num_inputs: int
     num_inducing: int | None = None
-    is_stochastic: bool = False
 
 
 class Cost(NamedTuple):
@@ -67,7 +63,7 @@ def choose_solver(problem: Problem) -> Solver:
     """The cheapest of the solvers that can solve a problem.
 
     Args:
-        problem: covariance, sizes and options.
+        problem: covariance and sizes.
 
     Returns:
         One of :data:`SOLVERS`.
@@ -75,34 +71,27 @@ def choose_solver(problem: Problem) -> Solver:
     Raises:
         ValueError: if there is none, with the obstacle of each.
     """
-    obstacles = {name: solver.obstacle(problem) for name, solver in SOLVERS.items()}
-    possible = [SOLVERS[name] for name, obstacle in obstacles.items() if obstacle is None]
-    if not possible:
+    obstacles, best, least = {}, None, float("inf")
+    for name, solver in SOLVERS.items():
+        if solver.with_inducing is not (problem.num_inducing is not None):
+            continue
+        obstacle = solver.obstacle(problem)
+        seconds = least if obstacle else solver.cost(problem).seconds
+        if obstacle:
+            obstacles[name] = obstacle
+        elif seconds < least:
+            best, least = solver, seconds
+    if best is None:
         reasons = "; ".join(f"{name}: {obstacle}" for name, obstacle in obstacles.items())
         raise ValueError(
             f"num_inducing: expected a number for {problem.num_observations} observations, got None: no solver "
             f"can do it ({reasons})"
         )
-    return min(possible, key=lambda solver: solver.cost(problem).seconds)
+    return best
 
 
-def solvers_of(problems: Mapping[str, Problem]) -> dict[str, tuple[Solver, Problem]]:
-    """The solver of each of several problems; those that none can solve are omitted, unless that is all of them."""
-    solvers, errors = {}, []
-    for name, problem in problems.items():
-        try:
-            solvers[name] = choose_solver(problem), problem
-        except ValueError as error:
-            errors.append(error)
-    if not solvers:
-        raise errors[0]
-    return solvers
-
-
-def beyond_exact(problem: Problem, size: int, what: str = "") -> str | None:
+def beyond_exact(size: int, what: str = "") -> str | None:
     """Why a matrix of so many rows is not factored, or None if it is."""
-    if problem.num_inducing is not None:
-        return "without inducing inputs"
     return None if size <= _EXACT_LIMIT else f"for at most {_EXACT_LIMIT}{what}"
 
 

@@ -80,9 +80,9 @@ class CompressedCorrelatedGPRegression(RegressionModel):
 
     @classmethod
     def obstacle(cls, problem: Problem) -> str | None:
-        """Refuse inducing inputs, too many inputs times processes, and what :meth:`refusal` names."""
+        """Refuse too many inputs times processes, and what :meth:`refusal` names."""
         size = problem.num_inputs * _num_latents(problem.covariance)
-        return beyond_exact(problem, size, " inputs times processes") or cls.refusal(problem.covariance)
+        return beyond_exact(size, " inputs times processes") or cls.refusal(problem.covariance)
 
     @classmethod
     def cost(cls, problem: Problem) -> Cost:

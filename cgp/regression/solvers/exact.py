@@ -67,8 +67,8 @@ class CorrelatedGPRegression(RegressionModel):
 
     @classmethod
     def obstacle(cls, problem: Problem) -> str | None:
-        """Refuse inducing inputs, and too many observations."""
-        return beyond_exact(problem, problem.num_observations)
+        """Refuse too many observations."""
+        return beyond_exact(problem.num_observations)
 
     @classmethod
     def cost(cls, problem: Problem) -> Cost:
@@ -92,35 +92,43 @@ class CorrelatedGPRegression(RegressionModel):
 
     def log_evidence(self) -> Tensor:
         """The log marginal likelihood in nats, ``(*batch,)``."""
-        # Outputs that are independent are factored each by itself; where they are observed at the same inputs, with
-        # the same lengthscales, a canonical covariance is computed once for all pairs of them.
-        kernels = self.covar_module.kernels
-        if self.train_inputs[0].dim() == 2 and self.num_processes > 1:
-            if all(is_independent(component) for component in kernels):
-                return self._sum_of_evidences()
-            if self._cells is not None and all(has_common_inputs(component) for component in kernels):
-                inputs, places = self._cells
-                grams, mixing = grid_covariances(self.covar_module, inputs)
-                return mixed_log_evidence(grams, mixing, self.noise(), self.residual(), places)
+        if self._rows_of_outputs is not None:
+            return self._sum_of_evidences(self._rows_of_outputs)
+        if self._cells is not None:
+            inputs, places = self._cells
+            grams, mixing = grid_covariances(self.covar_module, inputs)
+            return mixed_log_evidence(grams, mixing, self.noise(), self.residual(), places)
         K = dense_covariance(self.covar_module, self.train_inputs[0])
         return dense_log_evidence(K + torch.diag_embed(self.noise()), self.residual())
 
-    def _sum_of_evidences(self) -> Tensor:
+    def _sum_of_evidences(self, parts: list[Tensor]) -> Tensor:
         noise, residual, terms = self.noise(), self.residual(), []
-        for rows in self._rows_of_outputs:
+        for rows in parts:
             K = dense_covariance(self.covar_module, self.train_inputs[0][rows])
             terms.append(dense_log_evidence(K + torch.diag_embed(noise[..., rows]), residual[..., rows]))
         return torch.stack(terms).sum(0)
 
     @cached_property
-    def _rows_of_outputs(self) -> list[Tensor]:
-        numbers = self.train_inputs[0][:, -1]
+    def _rows_of_outputs(self) -> list[Tensor] | None:
+        """The observations of each output, where they are independent and factored each by itself; else None."""
+        rows, kernels = self.train_inputs[0], self.covar_module.kernels
+        if rows.dim() > 2 or self.num_processes == 1 or not all(is_independent(component) for component in kernels):
+            return None
+        numbers = rows[:, -1]
         return [(numbers == p).nonzero()[:, 0] for p in range(self.num_processes) if (numbers == p).any()]
 
     @cached_property
     def _cells(self) -> tuple[Tensor, Tensor] | None:
-        """The inputs of a grid of all outputs, and the observations' places there; None if it were mostly empty."""
-        grid, outputs = Grid.of_repeated(self.train_inputs[0]), self.num_processes
+        """The inputs of a grid of all outputs, and the observations' places there.
+
+        A canonical covariance is computed once for all pairs of outputs there. None where outputs have lengthscales or
+        shifts of their own, and where the grid were mostly empty.
+        """
+        rows, outputs = self.train_inputs[0], self.num_processes
+        common = all(has_common_inputs(component) for component in self.covar_module.kernels)
+        if rows.dim() > 2 or outputs == 1 or not common:
+            return None
+        grid = Grid.of_repeated(rows)
         if outputs * len(grid.inputs) > _SPARSE * len(grid.places):
             return None
         return grid.inputs, mixed_places(grid.places, grid.outputs, (outputs, len(grid.inputs)))

@@ -18,8 +18,9 @@ from torch import Tensor
 from cgp.functional.linalg import cholesky
 from cgp.kernels.priors import PriorModule
 from cgp.kernels.process_rows import noise_of_rows, process_numbers
+from cgp.regression.covariances.correlated import Affine
 from cgp.regression.covariances.neighbours import start_at_correlation
-from cgp.regression.covariances.rows import Loadings, check_covariance, dense_covariance, row_covariance
+from cgp.regression.covariances.rows import check_covariance, dense_covariance
 from cgp.regression.likelihood import ProcessGaussianLikelihood, ProcessMean
 
 from .choice import SOLVERS, Cost, Problem
@@ -51,8 +52,8 @@ class RegressionModel(ExactGP):
     prior at the rows, as GPyTorch's ``ExactMarginalLogLikelihood`` expects; in eval mode the posterior.
 
     A solver is a subclass. It has a name, says what is in its way (:meth:`obstacle`) and what it takes (:meth:`cost`),
-    and implements the conditioning on observations: :meth:`condition`, :meth:`log_evidence`, :meth:`leave_one_out`,
-    ``_marginals`` and ``_joint``.
+    by which it is chosen, and implements the conditioning on observations: :meth:`condition`, :meth:`log_evidence`,
+    :meth:`leave_one_out`, ``_marginals`` and ``_joint``.
 
     Args:
         train_inputs: ``(n, d + 1)``, the last column 0 … P-1.
@@ -66,11 +67,16 @@ class RegressionModel(ExactGP):
     Raises:
         ValueError: if the data are not finite, shapes do not fit, or an argument is out of range.
 
+    Attributes:
+        name: in :data:`.SOLVERS`.
+        with_inducing: whether it is for problems with inducing inputs; None where only an inference asks for it.
+
     Note:
         Initial values and priors of means, scales and lengthscales assume inputs and outputs of unit variance.
     """
 
     name: ClassVar[str] = ""
+    with_inducing: ClassVar[bool | None] = False
     learned_buffers: ClassVar[tuple[str, ...]] = ()  # beside parameters
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -86,7 +92,7 @@ class RegressionModel(ExactGP):
     @classmethod
     def obstacle(cls, problem: Problem) -> str | None:
         """What is in the way of solving a problem like this, or None if it can be solved."""
-        raise NotImplementedError
+        return cls.refusal(problem.covariance)
 
     @classmethod
     def cost(cls, problem: Problem) -> Cost:
@@ -105,8 +111,7 @@ class RegressionModel(ExactGP):
     ) -> None:
         num_processes = check_training_data(train_inputs, train_targets, num_processes)
         if covar_module is None:
-            sizes, loadings = (num_processes, train_inputs.shape[-1] - 1), [Loadings(num_processes)]
-            covar_module = row_covariance("rbf", *sizes, loadings, ratios=True, shifts=True).to(train_inputs.dtype)
+            covar_module = Affine().between(num_processes, train_inputs.shape[-1] - 1, "rbf").to(train_inputs.dtype)
             start_at_correlation(covar_module, train_inputs, train_targets)
         check_covariance(covar_module, num_processes, train_inputs.shape[-1] - 1)
         refusal = self.refusal(covar_module)

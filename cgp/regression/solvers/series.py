@@ -156,11 +156,6 @@ class SeriesCorrelatedGPRegression(RegressionModel):
         return None
 
     @classmethod
-    def obstacle(cls, problem: Problem) -> str | None:
-        """Refuse inducing inputs, and what :meth:`refusal` names."""
-        return cls.refusal(problem.covariance) if problem.num_inducing is None else "without inducing inputs"
-
-    @classmethod
     def cost(cls, problem: Problem) -> Cost:
         """Linear in the inputs, or in the observations where outputs are shifted."""
         first = problem.covariance.kernels[0]

@@ -153,13 +153,7 @@ class SparseCorrelatedGPRegression(RegressionModel):
     """
 
     name = "sparse"
-
-    @classmethod
-    def obstacle(cls, problem: Problem) -> str | None:
-        """Refuse a problem without inducing inputs, or in minibatches."""
-        if problem.num_inducing is None:
-            return "with inducing inputs"
-        return "without minibatches" if problem.is_stochastic else None
+    with_inducing = True
 
     @classmethod
     def cost(cls, problem: Problem) -> Cost:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Self
 
 import torch
@@ -16,15 +15,10 @@ from torch import Tensor, nn
 
 from cgp.functional.sparse_correlated import InducingGaussian, InducingPosterior
 from cgp.kernels.process_rows import noise_of_rows
-from cgp.regression.covariances.structure import check_count
-from cgp.regression.inference.fitting import Fit, Progress, learned_parameters, reported
 
-from .choice import Problem
 from .sparse import SparseCorrelatedGPRegression
 
-__all__ = ["StochasticCorrelatedGPRegression", "WhitenedInducingValues", "fit_minibatches", "start_from"]
-
-Objective = Callable[[Tensor, Tensor], Tensor]
+__all__ = ["StochasticCorrelatedGPRegression", "WhitenedInducingValues"]
 
 _INITIAL_SCALE = 0.1
 
@@ -79,11 +73,7 @@ class StochasticCorrelatedGPRegression(SparseCorrelatedGPRegression):
     """
 
     name = "stochastic"
-
-    @classmethod
-    def obstacle(cls, problem: Problem) -> str | None:
-        """Refuse a problem that is not in minibatches."""
-        return None if problem.is_stochastic else "in minibatches"
+    with_inducing = None  # minibatches ask for it
 
     def __init__(
         self,
@@ -135,84 +125,3 @@ class StochasticCorrelatedGPRegression(SparseCorrelatedGPRegression):
         """The variational distribution, which summarises the observations."""
         strategy = self.variational_strategy
         return InducingGaussian(strategy.variational_mean.unsqueeze(-1), root=strategy.root)
-
-
-def fit_minibatches(
-    model: StochasticCorrelatedGPRegression,
-    inputs: Tensor,
-    targets: Tensor,
-    *,
-    objective: Objective | None = None,
-    batch_size: int = 1024,
-    num_epochs: int = 40,
-    learning_rate: float = 0.01,
-    tolerance: float = 1e-3,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> Fit:
-    """Fit the variational bound by Adam on minibatches, with a cosine schedule of the learning rate to zero.
-
-    Args:
-        model: left in eval mode.
-        inputs: ``(n, d + 1)``.
-        targets: ``(n,)``.
-        objective: the bound of some inputs and targets in nats per row; None is that of the model's likelihood.
-        batch_size: rows a step.
-        num_epochs: passes through the rows.
-        learning_rate: the first one.
-        tolerance: largest difference in loss per row between the last two epochs without a warning.
-        seed: seed of the order of rows.
-        progress: called with epoch and loss.
-
-    Returns:
-        The result of the fit.
-
-    Raises:
-        ValueError: if a count is below one.
-
-    Warns:
-        ConvergenceWarning: if the loss was still falling at the end.
-    """
-    for name, value in (("batch_size", batch_size), ("num_epochs", num_epochs)):
-        check_count(name, value, 1)
-    model.train()
-    # GPyTorch's VariationalELBO would count the priors of a likelihood that the model owns twice.
-    objective = objective or (
-        lambda x, y: model.bound(model.likelihood.expected_log_prob(y, model(x), rows=x).mean(), len(inputs))
-    )
-    generator = torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.Adam(learned_parameters(model), lr=learning_rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, num_epochs * -(-len(inputs) // batch_size))
-    losses: list[float] = []
-    for epoch in range(num_epochs):
-        total = 0.0
-        for rows in torch.randperm(len(inputs), generator=generator).to(inputs.device).split(batch_size):
-            optimizer.zero_grad()
-            loss = -objective(inputs[rows], targets[rows])
-            loss.backward()
-            optimizer.step()
-            schedule.step()
-            total += float(loss.detach()) * len(rows)
-        losses.append(total / len(inputs))
-        if progress is not None:
-            progress(epoch + 1, losses[-1])
-    model.eval()
-    change = losses[-2] - losses[-1] if num_epochs > 1 else float("inf")
-    message = f"all {num_epochs} epochs used; the last changed {change:.2g} nats"
-    return reported(Fit(losses[-1], num_epochs, abs(change) < tolerance, message))
-
-
-def start_from(model: StochasticCorrelatedGPRegression, closed: SparseCorrelatedGPRegression, num_rows: int) -> None:
-    r"""Initialise with the parameters of a closed-form fit, and q at its estimated optimum for all n rows.
-
-    .. math:: q(v) = N\big(B^{-1}A\Sigma^{-1}r,\; B^{-1}\big), \qquad B = I + A\Sigma^{-1}A^\top
-
-    The sums over rows are those of the other model's rows, times n over their number. With all rows this is the
-    optimum of q: Titsias (2009), equation (10).
-    """
-    model.load_state_dict(closed.state_dict(), strict=False)
-    with torch.no_grad():
-        share = len(closed.train_targets) / num_rows
-        sums = closed.sums()
-        posterior = InducingPosterior(sums.gram / share, sums.projection / share)
-        model.variational_strategy.set_posterior(posterior)

@@ -11,7 +11,6 @@ from torch import Tensor
 from cgp.functional.linalg import cholesky
 from cgp.regression.series_space import SeriesComponent
 
-from .choice import Problem
 from .model import Moments
 from .series import SeriesCorrelatedGPRegression
 
@@ -40,17 +39,13 @@ class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
     """
 
     name = "linear, uncertain loadings"
+    with_inducing = None  # series of many time scales ask for it
     learned_buffers = ("loading_roots",)
     loading_roots: Tensor | None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.register_buffer("loading_roots", None)
-
-    @classmethod
-    def obstacle(cls, problem: Problem) -> str:  # noqa: ARG003 - it is never the cheapest
-        """Never chosen by its cost: series of many time scales ask for it."""
-        return "for many time scales"
 
     @property
     def num_factors(self) -> int:

@@ -33,11 +33,12 @@ from cgp.regression import (
     Slices,
     Windows,
 )
+from cgp.regression.inference.setting import COMPARED, Setting
 from cgp.regression.likelihood import every_process
 from cgp.regression.observations import Observations
 from cgp.regression.solvers.choice import Cost
 from cgp.regression.solvers.sparse import warn_of_unexplained
-from tests.cgp.regression.data import model_of, rows
+from tests.cgp.regression.data import rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -380,13 +381,12 @@ def test_the_structure_is_chosen():
     ],
 )
 def test_structures_near_the_best_are_averaged(criteria, averaged, monkeypatch):
-    built, values = {}, iter(criteria)
+    values = iter(criteria)
     monkeypatch.setattr(maximum_module, "criterion", lambda model: next(values))
-    result = maximum_module.fit_structures(
-        lambda name: built.setdefault(name, model_of("exact", *rows(), structure=name)), max_steps=1
-    )
-    assert result.averaged == averaged
-    assert {name: fit.model for name, fit in result.fits.items()} == built
+    fits = maximum_module.closed_form(Setting(Observations.of_rows(*rows(), 3), Auto()), 0, max_steps=1)
+    assert [structure.name for structure in fits.structures] == averaged
+    assert dict(zip(COMPARED, criteria, strict=True)) == fits.criteria
+    assert [fits.compared[name][0] for name in averaged] == fits.models
 
 
 def test_structures_are_averaged():

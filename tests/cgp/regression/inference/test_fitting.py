@@ -9,10 +9,12 @@ from sklearn.exceptions import ConvergenceWarning
 import cgp.regression.inference.fitting as fitting_module
 import cgp.regression.inference.maximum as maximum_module
 from cgp.functional.linalg import NotPositiveDefiniteError
-from cgp.regression import CorrelatedGPRegression
+from cgp.regression import Auto, CorrelatedGPRegression
 from cgp.regression.covariances.rows import correlation_of
 from cgp.regression.inference.fitting import fit_model, minimise, progress_line
-from cgp.regression.solvers.stochastic import fit_minibatches
+from cgp.regression.inference.minibatches import fit_minibatches
+from cgp.regression.inference.setting import Setting
+from cgp.regression.observations import Observations
 from tests.cgp.regression.data import model_of, rows, waves
 
 
@@ -56,11 +58,9 @@ def test_every_structure_but_the_first_starts_at_the_end_of_another(monkeypatch)
         raced[len(raced)] = race, start, model
         return fit
 
-    def build(structure):
-        return model_of("exact", *waves(), 2, structure=structure, kernel="matern32")
-
     monkeypatch.setattr(maximum_module, "fit_model", watched)
-    maximum_module.fit_structures(build)
+    given = Setting(Observations.of_rows(*waves(), 2), Auto(), "matern32")
+    maximum_module.closed_form(given, 0)
     assert [race for race, *_ in raced.values()] == [True, False, False, False]
     (_, _, first), (_, start, shared) = raced[0], raced[1]
     learned = first.covar_module.kernels[0]

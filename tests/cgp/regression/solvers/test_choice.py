@@ -14,9 +14,9 @@ from cgp.regression.solvers.choice import SOLVERS, Cost, Problem, check_memory, 
 
 
 def problem_of(n: int, *, outputs: int = 2, dim: int = 1, inputs: int | None = None, **options) -> Problem:
-    data = {name: options.pop(name) for name in ("num_inducing", "is_stochastic") if name in options}
+    num_inducing = options.pop("num_inducing", None)
     covariance = correlated_covariance(outputs, dim, **options).double()
-    return Problem(covariance, n, n // outputs if inputs is None else inputs, **data)
+    return Problem(covariance, n, n // outputs if inputs is None else inputs, num_inducing)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def problem_of(n: int, *, outputs: int = 2, dim: int = 1, inputs: int | None = N
         (problem_of(4_000, kernel="rbf", structure="coregionalised"), "exact"),
         (problem_of(4_000, kernel="matern32", structure="coregionalised", dim=2), "exact"),
         (problem_of(4_000, kernel="matern32", structure="coregionalised", num_inducing=50), "sparse"),
-        (problem_of(4_000, kernel="matern32", num_inducing=50, is_stochastic=True), "stochastic"),
+        (problem_of(4_000, kernel="matern32", num_inducing=50), "sparse"),
         (problem_of(400_000, kernel=LinearKernel() + MaternKernel(nu=0.5), structure="shared"), "linear"),
     ],
 )
@@ -97,7 +97,7 @@ def test_more_than_ten_thousand_observations_are_fitted_in_linear_time():
 def test_structures_that_no_form_fits_are_left_out():
     x, y = series(6_000, 2)
     regressor = CorrelatedGPRegressor("matern12", structure=Auto(2))
-    solvers = regressor._planned(x, np.nan_to_num(y)).setting.solvers
+    solvers = regressor._planned(x, np.nan_to_num(y))[0].solvers
     assert {name: solver.name for name, (solver, _) in solvers.items()} == dict.fromkeys(
         ("coregionalised", "shared", "independent"), "linear"
     )
@@ -191,14 +191,14 @@ def test_cost_is_of_the_right_size(name):
 
 def test_fits_of_many_parameters_are_expected_to_take_more_evaluations():
     """The first fit of 33 outputs, 561 correlations among them, took 388 evaluations, that of four outputs 98."""
-    problems = {name: problem_of(300, outputs=outputs, inputs=60) for name, outputs in (("4", 4), ("33", 33))}
-    expected = {name: evaluations_of({name: problems[name]}, num_starts=1, max_steps=1000)[name] for name in problems}
+    fits = {name: (None, problem_of(300, outputs=outputs, inputs=60)) for name, outputs in (("4", 4), ("33", 33))}
+    expected = {name: evaluations_of({name: fits[name]}, num_starts=1, max_steps=1000)[name] for name in fits}
     assert 98 / 2 < expected["4"] < 98 * 2
     assert 388 / 2 < expected["33"] < 388 * 2
-    following = evaluations_of(problems, num_starts=1, max_steps=1000)
+    following = evaluations_of(fits, num_starts=1, max_steps=1000)
     assert following["4"] == expected["4"]
     assert following["33"] < expected["33"]
-    both = dict.fromkeys(("shared", "shifted"), problems["4"])  # the first of them was not possible
+    both = dict.fromkeys(("shared", "shifted"), fits["4"])  # the first of them was not possible
     assert evaluations_of(both, num_starts=3, max_steps=8) == {"shared": 30, "shifted": 30}
 
 
@@ -214,11 +214,7 @@ def test_chains_of_few_observations_and_minibatches_are_in_the_estimate():
         CorrelatedGPRegressor(inference=Minibatches(num_epochs=count), **options).estimate(x, y).seconds
         for count in (10, 110)
     )
-    batch = (
-        SOLVERS["stochastic"]
-        .cost(problem_of(1024, outputs=1, inputs=1024, num_inducing=20, is_stochastic=True))
-        .seconds
-    )
+    batch = SOLVERS["stochastic"].cost(problem_of(1024, outputs=1, inputs=1024, num_inducing=20)).seconds
     assert long - short == pytest.approx(100 * 5 * (0.01 + batch))
 
 

@@ -12,7 +12,7 @@ from gpytorch.variational import CholeskyVariationalDistribution, VariationalStr
 from sklearn.exceptions import ConvergenceWarning
 
 from cgp.regression import StochasticCorrelatedGPRegression
-from cgp.regression.solvers.stochastic import fit_minibatches, start_from
+from cgp.regression.inference.minibatches import fit_minibatches, start_from
 from tests.cgp.regression.data import model_of, regression, rows, shuffled
 
 
