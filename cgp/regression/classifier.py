@@ -18,15 +18,14 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.quasirandom import SobolEngine
 
+from .conventions import checked_inputs, unchanged_on_error
 from .covariances.correlated import STRUCTURES, Correlated
 from .covariances.rows import dense_covariance
 from .covariances.structure import check_count
 from .inference.fitting import fit_model, progress_line, seeded
 from .inference.minibatches import fit_minibatches, start_from
 from .likelihood import every_process
-from .observations import checked_inputs
-from .rollback import unchanged_on_error
-from .scaling import Scaling
+from .observations import Scaling
 from .solvers.sparse import SparseCorrelatedGPRegression
 from .solvers.stochastic import StochasticCorrelatedGPRegression
 

@@ -15,14 +15,13 @@ from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
+from .conventions import Accepted, Framing, checked_inputs, checked_outputs, unchanged_on_error, with_nan
 from .covariances.structure import Structure
 from .inference.fitting import progress_line, seeded
 from .inference.setting import Fits, Inference, Setting, chosen
-from .observations import Framing, Observations, Parts, checked_inputs, checked_outputs, with_nan
+from .observations import Observations, Parts
 from .parameters import Parameters
 from .posterior import Posterior
-from .rollback import unchanged_on_error
-from .scaling import Accepted
 from .solvers.choice import Cost, check_memory
 from .solvers.model import RegressionModel
 from .storage import read_regressor, regressor_content, restored_regressor, write_regressor
@@ -310,47 +309,6 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         draws = self.posterior_.draw(self._new_inputs(X), n_samples, random_state, include_noise=include_noise)
         return self._shaped(np.moveaxis(draws, 0, -1))
 
-    def sample_at(
-        self, X: Any, outputs: Any, n_samples: int = 1, random_state: Any = 0, include_noise: bool = False
-    ) -> Array:
-        """Joint draws at inputs, each of one output.
-
-        Args:
-            X: inputs, ``(t, d)``.
-            outputs: index of the output at each input, ``(t,)``.
-            n_samples: number S of draws.
-            random_state: seed of the draws.
-            include_noise: whether to draw observations instead of latent functions.
-
-        Returns:
-            ``(t, S)``.
-
-        Raises:
-            ValueError: if X or outputs have invalid shapes or values.
-        """
-        places = self._places(X, outputs)
-        return self.posterior_.draw_at(*places, n_samples, random_state, include_noise=include_noise).T
-
-    def totals_at(
-        self, X: Any, outputs: Any, weights: Any, sums: Any, include_noise: bool = True
-    ) -> tuple[Array, Array]:
-        """Weighted sums over inputs, each of one output, with their variances, as :meth:`.Posterior.totals`.
-
-        Args:
-            X: inputs, ``(t, d)``.
-            outputs: index of the output at each input, ``(t,)``.
-            weights: ``(t,)``.
-            sums: index of the sum that each belongs to, ``(t,)``; each of 0 … A-1 occurs.
-            include_noise: whether observations are summed, or latent functions.
-
-        Returns:
-            Means and variances, ``(A,)`` each, in the units of the outputs.
-
-        Raises:
-            ValueError: if the arguments have invalid shapes or values.
-        """
-        return self.posterior_.totals(*self._places(X, outputs), weights, sums, include_noise=include_noise)
-
     def log_predictive_density(self, X: Any, y: Any) -> Array:
         """Log-density of each new observation separately.
 
@@ -490,15 +448,6 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         if values.shape not in allowed:
             raise ValueError(f"y: expected shape {(count, outputs)} as in fit, got {values.shape}")
         return values.reshape(count, outputs)
-
-    def _places(self, X: Any, outputs: Any) -> tuple[Array, Array]:
-        """Inputs and the output at each."""
-        X, outputs, count = self._new_inputs(X), np.asarray(outputs), self.posterior_.num_outputs
-        if outputs.shape != (len(X),) or outputs.dtype.kind not in "iu":
-            raise ValueError(f"outputs: expected {len(X)} integers, got {outputs.dtype} of shape {outputs.shape}")
-        if len(X) and not 0 <= outputs.min() <= outputs.max() < count:
-            raise ValueError(f"outputs: expected 0 to {count - 1}, got {outputs.min()} to {outputs.max()}")
-        return X, outputs
 
     def _framed(self, values: Array, X: Any) -> Any:
         return self._framing.applied(self._shaped(values), X)

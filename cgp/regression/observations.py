@@ -9,17 +9,93 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils import check_array, check_consistent_length
-from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from .scaling import Scaling
-
-__all__ = ["Framing", "Grid", "Observations", "Parts", "Units", "checked_inputs", "checked_outputs", "with_nan"]
+__all__ = ["Grid", "Observations", "Parts", "Scaling", "Units"]
 
 Array = NDArray[Any]
 
+_ROUNDING = 4.0 * float(np.finfo(np.float64).eps)  # of a column's largest magnitude: a smaller spread counts as zero
+_WIDER = 60.0
+_LEAST_SPREAD = 0.5  # standard deviation of the logarithms of scales, at least
+_MEDIAN_DEVIATION = 1.4826  # standard deviations of a normal density for each median absolute deviation
 _DIGITS = 6  # of standardised values, by which outputs are put in order
+
+
+class Scaling(NamedTuple):
+    """An affine map of each column to mean 0 and variance 1.
+
+    Columns are divided by a power of two first, exactly, so that no square overflows or vanishes.
+
+    Attributes:
+        largest: a power of two, at least the largest magnitude, ``(d,)``.
+        centre: mean in units of ``largest``, ``(d,)``.
+        spread: standard deviation in the same units; 1 for a constant column.
+    """
+
+    largest: Array
+    centre: Array
+    spread: Array
+
+    @classmethod
+    def of(cls, values: Array) -> Scaling:
+        """The scaling of columns ``(n, d)``; NaN is ignored."""
+        largest = _power_of_two(np.nanmax(np.abs(values), axis=0))
+        relative = values / largest
+        centre = np.nanmean(relative, axis=0)
+        centre = centre + np.nanmean(relative - centre, axis=0)  # the rounding error of a mean may exceed the spread
+        spread = np.sqrt(np.nanmean((relative - centre) ** 2, axis=0))
+        return cls(largest, centre, np.where(spread > _ROUNDING, spread, 1.0))
+
+    @classmethod
+    def of_outputs(cls, values: Array) -> Scaling:
+        r"""The scaling of outputs ``(n, P)``, which takes the scales of others where few observations do not show it.
+
+        .. math:: \log u_p = \frac{\tau^2 \log w_p + v_p \operatorname{median} \log w}{\tau^2 + v_p}, \quad
+            w_p = s_p\,(1 + 60 / k_p^3), \quad v_p = (60 / k_p^3)^2 \quad (k_p > 2), \qquad
+            u_p^2 = c^2 + s_p^2 + (\bar y_p - \tilde y_{-p})^2 \quad (k_p \le 2)
+
+        k are counts, s standard deviations (0 for a single observation); τ is how much the scales w differ between
+        outputs, 1.48 median absolute deviations of their logarithms and at least 0.5; c is the median of s over outputs
+        with three observations or more, and the last term the distance from the level of the other outputs. If no
+        output has three, c is computed from these distances, too. A constant output gets the scale of the others; if
+        all are constant, the scale is the distance from zero.
+
+        Returns:
+            The scaling.
+        """
+        scaling, count = cls.of(values), (~np.isnan(values)).sum(axis=0)
+        varies = np.nanmax(values, axis=0) - np.nanmin(values, axis=0) > _ROUNDING * scaling.largest
+        deviations = np.where(varies, scaling.unit * np.sqrt(count / np.maximum(count - 1, 1)), 0.0)
+        several, middle = varies & (count > 2), scaling.undo(np.zeros(len(count)))
+        level = np.where(count < 3, _from_others(middle), 0.0)
+        common = (
+            np.median(deviations[several])
+            if several.any()
+            else np.hypot(_spread_of(deviations[varies]), _spread_of(level))
+        )
+        few = np.hypot(np.hypot(common, deviations), level)
+        few = np.where(few > 0.0, few, np.where(middle == 0.0, 1.0, np.abs(middle)))
+        if several.any():
+            few[several] = _pooled(scaling.unit[several], count[several])
+        return scaling._replace(spread=few / scaling.largest)
+
+    def apply(self, values: Array) -> Array:
+        """Values ``(n, d)`` at unit variance."""
+        return (values / self.largest - self.centre) / self.spread
+
+    def undo(self, values: Array) -> Array:
+        """Values ``(..., d)`` in the user's units."""
+        return (values * self.spread + self.centre) * self.largest
+
+    def chosen(self, columns: Array) -> Scaling:
+        """The scaling of some columns, in their order."""
+        return Scaling(*(field[columns] for field in self))
+
+    @property
+    def unit(self) -> Array:
+        """A standard deviation of 1 in the user's units, ``(d,)``."""
+        return self.spread * self.largest
 
 
 class Units(NamedTuple):
@@ -171,38 +247,6 @@ def _order(inputs: Array, values: Array) -> NDArray[np.int64]:
     return np.lexsort([*keys[::-1], counts])
 
 
-class Framing(NamedTuple):
-    """The format of the outputs of a fit, an array or a frame of pandas, and of the results.
-
-    Attributes:
-        kind: class of the frame or series, None for arrays.
-        labels: columns of a frame, or name of a series.
-    """
-
-    kind: Any = None
-    labels: Any = None
-
-    @classmethod
-    def of(cls, y: Any) -> Framing:
-        """The format of y; an object with ``iloc`` is a frame if it has columns, otherwise a series."""
-        if not hasattr(y, "iloc"):
-            return cls()
-        return cls(type(y), y.columns if hasattr(y, "columns") else y.name)
-
-    def names(self, count: int) -> list[str]:
-        """The names of the outputs."""
-        if self.kind is None:
-            return [f"output {number}" for number in range(count)]
-        return [str(label) for label in (self.labels if hasattr(self.kind, "columns") else [self.labels])]
-
-    def applied(self, values: Array, X: Any) -> Any:
-        """Results in the format of the outputs, with the index of the inputs if these are a frame, too."""
-        if self.kind is None or not hasattr(X, "iloc"):
-            return values
-        label = {"columns": self.labels} if values.ndim == 2 else {"name": self.labels}
-        return self.kind(values, index=X.index, **label)
-
-
 class Parts(NamedTuple):
     """A tensor stored in parts.
 
@@ -245,39 +289,26 @@ class Parts(NamedTuple):
         return self._replace(parts=(*parts, further))
 
 
-def checked_inputs(estimator: Any, *data: Any, **options: Any) -> Any:
-    """X, or X and y, checked by scikit-learn; dates and masks, which it would misread as numbers, are rejected."""
-    X = data[0]
-    _refuse_dates("X", X)
-    if np.ma.is_masked(X):
-        raise ValueError(f"X: expected every value, got a masked array without {np.ma.count_masked(X)} of them")
-    return validate_data(estimator, *data, dtype=np.float64, **options)
+def _power_of_two(magnitude: Array) -> Array:
+    """The smallest power of two that is not below each magnitude, within the range of floats; 1 for 0."""
+    return np.ldexp(1.0, np.clip(np.frexp(magnitude)[1], -1021, 1023) * (magnitude > 0))
 
 
-def _refuse_dates(name: str, values: Any) -> None:
-    """Reject arrays and data frames with dates or time differences, which would be read as counts of their unit."""
-    dtypes = np.atleast_1d(np.asarray(getattr(values, "dtypes", getattr(values, "dtype", None)), dtype=object))
-    dates = [dtype for dtype in dtypes if getattr(dtype, "kind", "") in ("m", "M")]
-    if dates:
-        example = "np.asarray((dates - dates[0]) / np.timedelta64(1, 'D'))[:, None]"
-        raise ValueError(f"{name}: expected numbers, such as {example}, got {dates[0]}")
+def _pooled(deviations: Array, count: Array) -> Array:
+    """Scales of outputs, between what their standard deviations suggest and the median of that over outputs."""
+    uncertainty = _WIDER / count**3.0  # of a logarithm
+    logs = np.log(deviations) + np.log1p(uncertainty)
+    away = logs - np.median(logs)
+    spread = max(_MEDIAN_DEVIATION * float(np.median(np.abs(away))), _LEAST_SPREAD)
+    return np.asarray(np.exp(logs - away * uncertainty**2 / (spread**2 + uncertainty**2)))
 
 
-def with_nan(y: Any) -> Any:
-    """Outputs whose masked entries are NaN, that is, not observed."""
-    return np.ma.filled(y.astype(np.float64), np.nan) if isinstance(y, np.ma.MaskedArray) else y
+def _from_others(values: Array) -> Array:
+    """Distance of each value from the median of the others; 0 for a single value."""
+    if len(values) == 1:
+        return np.zeros(1)
+    return np.abs([value - np.median(np.delete(values, index)) for index, value in enumerate(values)])
 
 
-def checked_outputs(y: Any, x: NDArray[Any]) -> tuple[NDArray[Any], bool]:
-    """Outputs as columns ``(n, P)``, NaN for unobserved entries, and whether they had a single axis."""
-    _refuse_dates("y", y)
-    options: dict[str, Any] = {"ensure_2d": False, "dtype": np.float64, "input_name": "y"}
-    y = check_array(with_nan(y), ensure_all_finite="allow-nan", **options)
-    if y.ndim == 1:
-        y = check_array(y, **options)  # a single process must be observed everywhere
-    check_consistent_length(x, y)
-    columns = y.reshape(len(y), -1)
-    unseen = np.flatnonzero(np.isnan(columns).all(axis=0))
-    if len(unseen):
-        raise ValueError(f"y: expected at least one observation of each process, got none of {unseen.tolist()}")
-    return columns, y.ndim == 1
+def _spread_of(sizes: Array) -> float:
+    return float(np.median(sizes)) if len(sizes) else 0.0

@@ -99,6 +99,7 @@ class Posterior:
         self, X: Array, outputs: Array, count: int, random_state: Any = 0, *, include_noise: bool = False
     ) -> Array:
         """Joint draws at inputs ``(t, d)``, each of one output ``(t,)``, ``(count, t)``."""
+        outputs = np.asarray(outputs)
         draws = self._drawn(self._places(X, outputs), count, random_state, include_noise)
         return self.units.outputs.chosen(outputs).undo(draws)
 
@@ -120,7 +121,11 @@ class Posterior:
 
         Returns:
             Means and variances, ``(A,)`` each. For a series, in time linear in its rows.
+
+        Raises:
+            ValueError: if inputs or outputs have invalid shapes or values.
         """
+        outputs = np.asarray(outputs)
         rows, scaling = self._places(X, outputs), self.units.outputs.chosen(outputs)
         weights, sums = np.asarray(weights, dtype=np.float64), np.asarray(sums, dtype=np.int64)
         inner, count = torch.as_tensor(weights * scaling.unit), int(sums.max()) + 1
@@ -163,7 +168,7 @@ class Posterior:
             Another posterior.
         """
         values = self.units.outputs.apply(y)[:, np.argsort(self.units.numbers)]
-        further = Observations(self.units.inputs.apply(X), values)
+        further = Observations(self._inputs(X), values)
         pairs = zip(self.models, self._conditions, strict=True)
         extended = [model.extended(further.rows, further.targets, known) for model, known in pairs]
         models, conditions = [model for model, _ in extended], [known for _, known in extended]
@@ -199,15 +204,24 @@ class Posterior:
         )
         return first, second
 
+    def _inputs(self, X: Array) -> Array:
+        """Inputs in standardised units."""
+        if np.ndim(X) != 2 or np.shape(X)[1] != len(self.units.inputs.unit):
+            raise ValueError(f"X: expected shape (t, {len(self.units.inputs.unit)}), got {np.shape(X)}")
+        return self.units.inputs.apply(X)
+
     def _rows(self, X: Array) -> Tensor:
         """Every output at every input, output fastest."""
-        rows = every_process(torch.as_tensor(self.units.inputs.apply(X)), self.num_outputs)
+        rows = every_process(torch.as_tensor(self._inputs(X)), self.num_outputs)
         return rows[:, self.units.numbers].flatten(0, 1)
 
     def _places(self, X: Array, outputs: Array) -> Tensor:
         """Rows of inputs, each of one output."""
-        numbers = self.units.numbers[outputs].astype(np.float64)
-        return torch.as_tensor(np.column_stack([self.units.inputs.apply(X), numbers]))
+        if outputs.shape != (len(X),) or outputs.dtype.kind not in "iu":
+            raise ValueError(f"outputs: expected {len(X)} integers, got {outputs.dtype} of shape {outputs.shape}")
+        if len(X) and not 0 <= outputs.min() <= outputs.max() < self.num_outputs:
+            raise ValueError(f"outputs: expected 0 to {self.num_outputs - 1}, got {outputs.min()} to {outputs.max()}")
+        return torch.as_tensor(np.column_stack([self._inputs(X), self.units.numbers[outputs].astype(np.float64)]))
 
     def _drawn(self, rows: Tensor, count: int, random_state: Any, noisy: bool) -> Array:
         """Draws at standardised rows in standardised units, ``(count, t)``."""

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from cgp.weights import load_content, save_content
 
+from .conventions import Accepted, Framing
 from .covariances.structure import Structure
 from .inference.fitting import Fit
 from .inference.setting import Inference, Setting
-from .observations import Framing, Observations, Parts, Units
+from .observations import Observations, Parts, Scaling, Units
 from .posterior import Posterior
-from .scaling import Accepted, Scaling
 from .solvers.choice import SOLVERS
 from .solvers.model import RegressionModel
 

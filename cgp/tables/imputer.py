@@ -13,10 +13,10 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, 
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cgp.regression import CorrelatedGPRegressor
+from cgp.regression.conventions import unchanged_on_error
 from cgp.regression.covariances import MultiScale, Structure
 from cgp.regression.inference import MAP, Automatic, Inference
 from cgp.regression.inference.maximum import criterion
-from cgp.regression.rollback import unchanged_on_error
 from cgp.regression.solvers.choice import Cost
 
 from .filled import FilledTable, Forecast, Interval

@@ -18,8 +18,8 @@ from cgp.regression.solvers.choice import Cost
 from cgp.regression.solvers.model import RegressionModel
 
 from .fitting import Progress
-from .laplace import LaplaceApproximation, potential_of
 from .maximum import MAP, closed_form_cost
+from .sampling import LaplaceApproximation, potential_of
 from .setting import Fits, Setting
 
 __all__ = ["NUTS", "Diagnostics", "Samples", "diagnose", "sample_nuts"]

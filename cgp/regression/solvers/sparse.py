@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from gpytorch import Module
@@ -153,7 +153,7 @@ class SparseCorrelatedGPRegression(RegressionModel):
     """
 
     name = "sparse"
-    with_inducing = True
+    with_inducing: ClassVar[bool | None] = True
 
     @classmethod
     def cost(cls, problem: Problem) -> Cost:

@@ -21,8 +21,7 @@ from torch.nn.utils import parameters_to_vector
 
 from cgp.functional.clusters import cluster_centres
 from cgp.regression.inference.fitting import learned_parameters, minimise
-from cgp.regression.observations import Observations
-from cgp.regression.scaling import Scaling
+from cgp.regression.observations import Observations, Scaling
 from experiments.studies.regression.problems import Answer, Array, Problem
 
 __all__ = ["coregionalised", "exact", "independent", "sgpr", "svgp"]

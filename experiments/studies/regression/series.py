@@ -14,7 +14,7 @@ from sklearn.impute import IterativeImputer
 from sklearn.linear_model import BayesianRidge
 
 from cgp.regression import CorrelatedGPRegressor
-from cgp.regression.scaling import Accepted
+from cgp.regression.conventions import Accepted
 from experiments.studies.regression.multioutput import stations
 from experiments.studies.regression.problems import NORMAL, Array, losses
 from experiments.studies.regression.report import cached_row, with_peers, write_results

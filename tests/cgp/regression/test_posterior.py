@@ -69,7 +69,6 @@ def test_the_estimator_asks_it(inference):
         (posterior.leave_one_out(), regressor.leave_one_out()),
         (posterior.log_density(x, y), regressor.log_predictive_density(x, y)),
         (posterior.draw(x, 3, 1).transpose(1, 2, 0), regressor.sample_y(x, 3, 1)),
-        (posterior.draw_at(x[:2], np.array([1, 0]), 3, 1).T, regressor.sample_at(x[:2], [1, 0], 3, 1)),
     ):
         np.testing.assert_array_equal(np.array(ours), np.array(theirs))
 

@@ -57,7 +57,7 @@ def test_sums_are_those_of_the_whole_covariance(regressor, noisy):
     rows, outputs, weights, sums = terms()
     mean, covariance = regressor.predict(X[rows], return_cov=True, include_noise=noisy)
     terms_of = np.arange(len(rows)), outputs
-    means, variances = regressor.totals_at(X[rows], outputs, weights, sums, include_noise=noisy)
+    means, variances = regressor.posterior_.totals(X[rows], outputs, weights, sums, include_noise=noisy)
     chosen = covariance[terms_of][:, *terms_of]
     for number in range(5):
         w = np.where(sums == number, weights, 0.0)
@@ -67,8 +67,8 @@ def test_sums_are_those_of_the_whole_covariance(regressor, noisy):
 
 def test_sums_of_draws_have_their_variance(regressor):
     rows, outputs, weights, sums = terms()
-    means, variances = regressor.totals_at(X[rows], outputs, weights, sums, include_noise=False)
-    draws = regressor.sample_at(X[rows], outputs, n_samples=4000, random_state=0)
+    means, variances = regressor.posterior_.totals(X[rows], outputs, weights, sums, include_noise=False)
+    draws = regressor.posterior_.draw_at(X[rows], outputs, 4000, random_state=0).T
     totals = np.stack([np.where(sums == number, weights, 0.0) @ draws for number in range(5)])
     error = np.sqrt(variances / 4000)
     assert (np.abs(totals.mean(1) - means) < 4.0 * error).all()
@@ -83,14 +83,16 @@ def test_sums_after_the_last_observation_go_on_from_it(monkeypatch):
     outputs, weights = np.arange(6) % 2, np.arange(1.0, 7.0)
     mean, covariance = fitted.predict(later, return_cov=True)
     chosen = covariance[np.arange(6), outputs][:, np.arange(6), outputs]
-    means, variances = fitted.totals_at(later, outputs, weights, np.zeros(6, dtype=int))
+    means, variances = fitted.posterior_.totals(later, outputs, weights, np.zeros(6, dtype=int))
     assert means == pytest.approx([weights @ mean[np.arange(6), outputs]], rel=1e-9)
     assert variances == pytest.approx([weights @ chosen @ weights], rel=1e-8)
 
 
 def test_places_are_checked():
-    fitted = CorrelatedGPRegressor(structure="coregionalised", inference=MAP(max_steps=3)).fit(X, Y)
+    posterior = CorrelatedGPRegressor(structure="coregionalised", inference=MAP(max_steps=3)).fit(X, Y).posterior_
     with pytest.raises(ValueError, match="outputs: expected 2 integers, got float64"):
-        fitted.sample_at(X[:2], [0.0, 1.0])
+        posterior.draw_at(X[:2], [0.0, 1.0], 1)
     with pytest.raises(ValueError, match="outputs: expected 0 to 1, got 0 to 2"):
-        fitted.totals_at(X[:2], [0, 2], [1.0, 1.0], [0, 0])
+        posterior.totals(X[:2], [0, 2], [1.0, 1.0], [0, 0])
+    with pytest.raises(ValueError, match=r"X: expected shape \(t, 1\), got \(2, 2\)"):
+        posterior.marginals(np.column_stack([X[:2], X[:2]]))

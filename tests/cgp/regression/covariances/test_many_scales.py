@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from cgp.regression import CorrelatedGPRegressor, MultiScale, Windows
+from cgp.regression.conventions import Accepted
 from cgp.regression.inference.setting import Setting
 from cgp.regression.likelihood import every_process
-from cgp.regression.observations import Observations
-from cgp.regression.scaling import Accepted, Scaling
+from cgp.regression.observations import Observations, Scaling
 
 
 def a_table(count: int = 1500, seed: int = 0) -> np.ndarray:

@@ -9,7 +9,7 @@ from cgp.kernels.base_kernels import base_gram
 from cgp.regression.covariances.correlated import correlated_covariance
 from cgp.regression.covariances.neighbours import nearest_correlation
 from cgp.regression.covariances.rows import InputMaps, Loadings, RowKernel
-from cgp.regression.scaling import Scaling
+from cgp.regression.observations import Scaling
 from tests.cgp.regression.data import rows
 
 KERNELS = [RBFKernel, lambda: MaternKernel(nu=0.5), lambda: MaternKernel(nu=1.5), lambda: MaternKernel(nu=2.5)]

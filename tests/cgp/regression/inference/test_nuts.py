@@ -4,8 +4,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from cgp.regression import CorrelatedGPRegression
 from cgp.regression.inference.fitting import fit_model
-from cgp.regression.inference.laplace import potential_of, sample_laplace, sampled_parameters
 from cgp.regression.inference.nuts import diagnose, sample_nuts
+from cgp.regression.inference.sampling import potential_of, sample_laplace, sampled_parameters
 from tests.cgp.regression.data import TWO_SHIFTED, model_of, regression, rows, shuffled, waves
 
 KINDS = [{}, TWO_SHIFTED]

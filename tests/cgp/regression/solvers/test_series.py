@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cgp.regression import CorrelatedGPRegression, SeriesCorrelatedGPRegression, correlated_covariance
-from cgp.regression.inference.laplace import sample_laplace
+from cgp.regression.inference.sampling import sample_laplace
 from cgp.regression.solvers.series import num_states
 from tests.cgp.regression.data import shuffled
 

@@ -19,7 +19,7 @@ from cgp.regression import (
     Windows,
 )
 from cgp.regression.covariances.multiscale import multiscale_covariance
-from cgp.regression.inference.laplace import sample_laplace
+from cgp.regression.inference.sampling import sample_laplace
 from cgp.regression.observations import Observations, Parts
 from cgp.regression.posterior import Posterior
 from cgp.regression.solvers.choice import SOLVERS

@@ -7,8 +7,7 @@ import torch
 from cgp.regression import MultiScale, SeriesCorrelatedGPRegression, Windows
 from cgp.regression.inference.setting import Setting
 from cgp.regression.likelihood import every_process
-from cgp.regression.observations import Observations
-from cgp.regression.scaling import Scaling
+from cgp.regression.observations import Observations, Scaling
 from cgp.regression.solvers.uncertain_loadings import UncertainLoadingsRegression
 from tests.cgp.regression.data import shuffled
 

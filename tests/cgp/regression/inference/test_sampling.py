@@ -5,7 +5,7 @@ from cgp.functional.linalg import NotPositiveDefiniteError
 from cgp.kernels.priors import PriorModule
 from cgp.regression import CorrelatedGPRegression
 from cgp.regression.inference.fitting import fit_model
-from cgp.regression.inference.slices import sample_slices
+from cgp.regression.inference.sampling import sample_slices
 from tests.cgp.regression.data import waves
 
 
