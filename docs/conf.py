@@ -63,6 +63,7 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
 }
 
+html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")  # the stable version's, of every version's pages
 html_theme = "pydata_sphinx_theme"
 html_title = f"cgp {release}"
 html_show_sourcelink = False

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-import torch_uncertainty.metrics as tum
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -23,6 +22,7 @@ from experiments.evaluation.detection import detection_report
 from experiments.evaluation.protocols import reliability_bins, rules
 from tests.experiments.evaluation.simulated import draws
 
+tum = pytest.importorskip("torch_uncertainty.metrics")  # not for Python 3.14 yet
 LOGITS = arrays(np.float64, st.tuples(*[st.integers(1, 4)] * 2, st.integers(2, 4)), elements=st.floats(-50, 50))
 
 
