@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from cgp.tables import read_table
-from cgp.tables.frames.files.hints import UnclearError
+from cgp.tables.frames.files.options import UnclearError
 
 DAYS = pd.date_range("2020-01-20", periods=40)
 A = np.round(10 + 5 * np.sin(np.arange(40) / 4), 2)

@@ -126,8 +126,7 @@ def _read(parsed: argparse.Namespace) -> Any:
     """The table, with what was understood said."""
     from dataclasses import fields
 
-    from cgp.tables.frames.files.hints import as_flags
-    from cgp.tables.frames.files.options import ReadOptions
+    from cgp.tables.frames.files.options import ReadOptions, as_flags
     from cgp.tables.frames.files.reading import read_table
 
     given = {each.name: value for each in fields(ReadOptions) if (value := getattr(parsed, each.name)) is not None}

@@ -1,4 +1,4 @@
-"""Columns and rows as one frame, and where in the file each of its cells is."""
+"""Rows and columns as one frame, where in the file each of its cells is, and times at which no row is."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .clocks import Rows
 from .columns import Columns
-from .hints import UnclearError, option
-from .options import ReadOptions
-from .spacing import absent_times
+from .options import ReadOptions, UnclearError, option
+from .rows import Rows
 
-__all__ = ["Assembled", "absent_rows", "assembled", "pivoted"]
+__all__ = ["Assembled", "absent_times", "median_step", "pivoted", "said_step", "wide"]
 
-_HOURS = 24
-_FEW_REPEATS = 0.05
+_FEW_REPEATS = 0.05  # of the rows
 _SERIES_SHARE = 0.2  # of the rows, that distinct names of series may be
+_HOURS = 24
+_JITTER = 0.1  # of a step, within which times are those of the clock's round numbers
+_UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 class Assembled(NamedTuple):
@@ -43,166 +43,178 @@ class Assembled(NamedTuple):
     is_adding: bool
     notes: list[str]
 
+    @property
+    def values(self) -> Any:
+        """The frame without inputs."""
+        return self.frame.drop(columns=self.inputs)
 
-def assembled(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> Assembled:
-    """The frame of a file with one row for each time.
 
-    Args:
-        cells: text of all columns.
-        rows: what rows are known by.
-        columns: those of numbers.
-        options: whether times repeat, and at which distance rows should be.
+def wide(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> Assembled:
+    """The frame of a file with one row for each time; refused where times repeat."""
+    import pandas as pd
 
-    Returns:
-        The frame; rows that are not there are added where a distance is given.
-
-    Raises:
-        UnclearError: if times repeat.
-    """
     notes = _repeats(cells, rows, columns, options)
-    numbers = {name: each.values for name, each in columns.numbers.items()}
-    frame = cells[[]].assign(**(rows.labels if len(rows.labels) > 1 else {}), **numbers)
-    if len(rows.labels) == 1:
-        ((name, label),) = rows.labels.items()
-        frame = frame.set_axis(_index(label, name), axis="index")
-    inputs = [*rows.labels] if len(rows.labels) > 1 else []
-    places = np.repeat(np.arange(len(frame))[:, None], len(numbers), axis=1)
+    labels = [*rows.labels.items()]
+    index = pd.Index(labels[0][1], name=labels[0][0]) if len(labels) == 1 else cells.index
+    places = pd.DataFrame({name: np.arange(len(cells)) for name in columns.numbers}, index=index)
     if options.every is not None:
-        added = absent_times(_needed_times(rows, options), options.every)
-        notes += [f"{len(added)} rows are added"]
-        frame, places = _with_rows(frame, places, added)
-    return Assembled(frame, inputs, places, [*numbers], [], "", options.every is not None, notes)
+        added = absent_times(_needed_times(rows, options.every), options.every)
+        places = pd.concat([places, _nowhere(added, places)]).sort_index(kind="stable")
+        notes = [*notes, f"{len(added)} rows are added"]
+    elif rows.times is not None:
+        notes = [*notes, *_absent(rows.times)]
+    inputs = [name for name, _ in labels] if len(labels) > 1 else []
+    frame = _frame(places, columns, [*places])
+    frame = frame if not inputs else pd.concat([pd.DataFrame(rows.labels), frame], axis=1)
+    return Assembled(frame, inputs, places.to_numpy(), [*places], [], "", options.every is not None, notes)
 
 
 def pivoted(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> Assembled:
-    """The frame of a file with one value in each row: a column for each series.
-
-    Args:
-        cells: text of all columns.
-        rows: what rows are known by.
-        columns: those of numbers, the values among them.
-        options: with the columns of series, time and value.
-
-    Returns:
-        The frame; values that have no row are in it, and have no place.
-
-    Raises:
-        UnclearError: if a series has two values at one time, or there are no numbers.
-    """
+    """The frame of a file with one value in each row, a column for each series; refused where one has two values."""
     import pandas as pd
 
     series, time, value = options.long
     if value not in columns.numbers:
-        raise UnclearError(
-            f"{value!r}: expected a column of numbers, got {columns.left.get(value, 'what rows are known by')}"
-        )
+        reason = columns.left.get(value, "what rows are known by")
+        raise UnclearError(f"{value!r}: expected a column of numbers, got {reason}")
     keys = pd.MultiIndex.from_arrays([rows.labels[time], cells[series]])
     if (cells[series] == "").any() or keys.duplicated().any():
         twice = [*map(str, keys[keys.duplicated()][0])] if keys.duplicated().any() else "no name"
         raise UnclearError(f"expected one row for each {series!r} and {time!r}, got several: {twice}")
-    positions = pd.Series(np.arange(len(cells)), index=keys).unstack(fill_value=-1)
-    if options.every is not None:
-        added = absent_times(_needed_times(rows, options), options.every)
-        positions = pd.concat([positions, pd.DataFrame(-1, index=added, columns=positions.columns)]).sort_index()
     order = [*dict.fromkeys(cells[series])]
-    places = positions[order].to_numpy().astype(np.int64)
-    values = np.where(places >= 0, columns.numbers[value].values.to_numpy()[places], np.nan)
-    frame = pd.DataFrame(values, index=_index(positions.index, time), columns=order)
-    absent = int((places < 0).sum())
+    places = pd.Series(np.arange(len(cells)), index=keys).unstack(fill_value=-1)[order].rename_axis(columns=None)
     notes = [f"{len(order)} series of {series!r}: {', '.join(map(repr, order[:6]))}{' …' if len(order) > 6 else ''}"]
-    if absent and options.every is None:
+    if options.every is not None:
+        added = absent_times(_needed_times(rows, options.every), options.every)
+        places = pd.concat([places, _nowhere(added, places)]).sort_index()
+    elif absent := int((places < 0).sum(axis=None)):
         notes.append(
             f"{absent} values have no row of their own: they are left out "
             f"({option('every', '1D')}, or what the distance is, adds rows)"
         )
-    return Assembled(frame, [], places, [value] * len(order), order, series, options.every is not None, notes)
+    fields = [value] * len(order)
+    frame = _frame(places, columns, fields).rename_axis(index=time)
+    return Assembled(frame, [], places.to_numpy(), fields, order, series, options.every is not None, notes)
 
 
-def _index(labels: Any, name: str) -> Any:
+def absent_times(times: Any, every: str) -> Any:
+    """Times at which no row is, of rows that should be at equal distances."""
     import pandas as pd
 
-    return pd.Index(labels, name=name)
+    zone = times.dt.tz
+    local = pd.DatetimeIndex(times.dt.tz_localize(None)).sort_values()
+    slots = _slots(local, every)
+    edges = slots[:-1] + (slots[1:] - slots[:-1]) / 2
+    taken = np.bincount(edges.searchsorted(local, side="right"), minlength=len(slots))
+    return slots[taken == 0].tz_localize(zone)
 
 
-def _needed_times(rows: Rows, options: ReadOptions) -> Any:
+def median_step(times: Any) -> float:
+    """The median distance of times that differ, in seconds, NaN for fewer than two."""
+    return float(times.drop_duplicates().sort_values().diff().dt.total_seconds().median())
+
+
+def said_step(seconds: float) -> str:
+    """A distance in time as text, such as 10 min."""
+    if 28 * 86_400 <= seconds <= 31 * 86_400:
+        return "1 month"
+    size, unit = next(((size, unit) for size, unit in _UNITS if seconds >= size), _UNITS[-1])
+    return f"{seconds / size:.4g} {unit}"
+
+
+def _frame(places: Any, columns: Columns, fields: list[str]) -> Any:
+    """The values at their places, NaN where there is none."""
+    import pandas as pd
+
+    read = [columns.numbers[field].values.to_numpy() for field in fields]
+    at = places.to_numpy().T
+    values = [np.where(place >= 0, value[place], np.nan) for place, value in zip(at, read, strict=True)]
+    return pd.DataFrame(np.column_stack(values), index=places.index, columns=places.columns)
+
+
+def _nowhere(times: Any, places: Any) -> Any:
+    import pandas as pd
+
+    return pd.DataFrame(-1, index=times.rename(places.index.name), columns=places.columns)
+
+
+def _needed_times(rows: Rows, every: str) -> Any:
     if rows.times is None:
         known = ", ".join(map(repr, rows.labels)) or "their order"
-        raise UnclearError(f"{option('every', str(options.every))}: expected rows that are known by times, got {known}")
+        raise UnclearError(f"{option('every', every)}: expected rows that are known by times, got {known}")
     return rows.times
 
 
-def _with_rows(frame: Any, places: NDArray[np.int64], added: Any) -> tuple[Any, NDArray[np.int64]]:
-    """A frame with empty rows, in the order of time."""
+def _slots(local: Any, every: str) -> Any:
+    """Times at equal distance from the first to the last, at round numbers where the rows nearly are."""
     import pandas as pd
+    from pandas.tseries.frequencies import to_offset
 
-    new = pd.DataFrame(np.nan, index=added.rename(frame.index.name), columns=frame.columns)
-    whole = pd.concat([frame, new])
-    order = np.argsort(whole.index.to_numpy(), kind="stable")
-    every = np.vstack([places, np.full((len(added), places.shape[1]), -1)])
-    return whole.iloc[order], every[order]
+    try:
+        offset = to_offset(every)
+        is_fixed = isinstance(offset, pd.offsets.Day | pd.offsets.Tick)
+        if offset.n < 1:
+            raise ValueError("a negative frequency")
+    except (ValueError, AttributeError, TypeError) as error:
+        raise UnclearError(
+            f"expected a duration such as {option('every', '1h')}, 15min or 1D, got {every!r}"
+        ) from error
+    if not is_fixed:
+        return pd.date_range(local[0], local[-1], freq=offset)
+    step = pd.Timedelta(days=offset.n) if isinstance(offset, pd.offsets.Day) else pd.Timedelta(offset)
+    start = local[0].normalize()
+    apart = ((local - start) / step).to_numpy()
+    off = apart - np.round(apart)
+    phase = 0.0 if np.ptp(off) > 0 and np.abs(off).max() <= _JITTER else float(np.median(off))
+    first, last = (round(float(place - phase)) for place in (apart[0], apart[-1]))
+    return pd.DatetimeIndex([start + phase * step + number * step for number in range(first, last + 1)])
+
+
+def _absent(times: Any) -> list[str]:
+    """Rows that are not there between times that are mostly equally far apart, where they are not added."""
+    step, apart = median_step(times), times.sort_values().diff().dt.total_seconds().median()
+    if not apart > 0:
+        return []
+    count = int((times.sort_values().diff().dt.total_seconds() / apart).round().sub(1).clip(lower=0).sum())
+    every = f"{step:g}s" if step % 60 else f"{step / 60:g}min" if step % 86_400 else f"{step / 86_400:g}D"
+    return [f"{count} rows are not there, which {option('every', every)} adds"] if count else []
 
 
 def _repeats(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> list[str]:
     """Refuse times that repeat because rows are of several series; few others are said."""
-    labels = [*rows.labels.values()]
-    if len(labels) != 1:
-        return []
-    repeated = labels[0].duplicated()
+    repeated = next(iter(rows.labels.values())).duplicated() if len(rows.labels) == 1 else np.zeros(0, dtype=bool)
     count = int(repeated.sum())
     if not count or options.repeats:
         return [f"{count} rows repeat a time"] if count else []
-    time = next(iter(rows.labels))
-    names = _names_of_series(cells.drop(columns=rows.columns), labels[0], columns, count / len(cells))
+    (time, label) = next(iter(rows.labels.items()))
+    names = _names_of_series(cells.drop(columns=rows.columns), label, columns, count / len(cells))
     if names:
         value = next((name for name in columns.numbers if name not in names), "VALUE")
+        texts = cells[names[0]]
+        is_hour = rows.times is not None and texts.str.fullmatch(r"\d{1,2}").all() and texts.astype(int).max() <= _HOURS
+        hours = f", {option('index', [rows.columns[0], names[0]])} if it holds the hours" if is_hour else ""
         raise UnclearError(
             f"{count} of {len(cells)} rows repeat a time, and {names[0]!r} tells them apart: "
             f"say {option('long', [names[0], rows.columns[0], value])} if it names series, each row one value"
-            f"{_or_hours(cells, rows, names[0])}, or {option('repeats')} if these are readings of the same thing"
+            f"{hours}, or {option('repeats')} if these are readings of the same thing"
         )
     if count > _FEW_REPEATS * len(cells):
         raise UnclearError(
             f"{count} of {len(cells)} rows repeat {time!r}: say {option('repeats')} if these are readings of one thing"
         )
-    first = labels[0][repeated].iloc[0]
-    return [f"{count} {'row repeats' if count == 1 else 'rows repeat'} a time, the first {first}"]
-
-
-def _or_hours(cells: Any, rows: Rows, name: str) -> str:
-    """What to say if a column of whole numbers up to 24 holds hours."""
-    hours = cells[name].str.fullmatch(r"\d{1,2}").all() and cells[name].astype(int).max() <= _HOURS
-    return (
-        f", {option('index', [rows.columns[0], name])} if it holds the hours"
-        if hours and rows.times is not None
-        else ""
-    )
+    return [f"{count} {'row repeats' if count == 1 else 'rows repeat'} a time, the first {label[repeated].iloc[0]}"]
 
 
 def _names_of_series(others: Any, label: Any, columns: Columns, share: float) -> list[str]:
     """Columns of words, or of few whole numbers where many times repeat, that tell rows of the same time apart."""
-    found = []
-    for name in others:
-        distinct = others[name].nunique()
-        is_word = columns.left.get(name, "").startswith(("words", "numbers", "whole"))
-        is_few = (
-            share >= _SERIES_SHARE
-            and distinct <= max(_HOURS, _SERIES_SHARE * len(others))
-            and others[name].str.fullmatch(r"\d+").all()
-        )
-        if (is_word or is_few) and 1 < distinct < len(others) and not _pairs(others[name], label).duplicated().any():
-            found.append(str(name))
-    return found
-
-
-def _pairs(names: Any, label: Any) -> Any:
     import pandas as pd
 
-    return pd.MultiIndex.from_arrays([names, label])
-
-
-def absent_rows(times: Any) -> int:
-    """How many rows are not there between times that are mostly equally far apart."""
-    apart = times.sort_values().diff().dropna().dt.total_seconds()
-    if not len(apart) or not apart.median() > 0:
-        return 0
-    return int((apart / apart.median()).round().sub(1).clip(lower=0).sum())
+    found = []
+    for name, texts in others.items():
+        most = max(_HOURS, _SERIES_SHARE * len(texts))
+        is_word = columns.left.get(name, "").startswith(("words", "numbers", "whole"))
+        is_few = share >= _SERIES_SHARE and texts.nunique() <= most and texts.str.fullmatch(r"\d+").all()
+        pairs = pd.MultiIndex.from_arrays([texts, label])
+        if (is_word or is_few) and 1 < texts.nunique() < len(texts) and not pairs.duplicated().any():
+            found.append(str(name))
+    return found

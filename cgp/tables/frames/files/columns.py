@@ -9,17 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .cells import ABSENT, looks_like_number
-from .hints import UnclearError, option
-from .notation import NumberForm, form_of_numbers, is_beyond, is_label
-from .options import ReadOptions
+from .numbers import ABSENT, NumberForm, form_of_numbers, looks_like_number
+from .options import ReadOptions, UnclearError, option
 
 __all__ = ["IDLE", "Column", "Columns", "columns_of"]
 
-_UNIT = re.compile(r"[-+]?[\d.,]*\d\s?[%°€$£‰]|[-+]?[$€£]\s?[-+]?\d[\d.,]*|[-+]?\d[\d.,]*\s[^\W\d][\w/%°³²^-]*")
 IDLE = ("the same in every row", "counts the rows")  # reasons to leave numbers alone
+_UNIT = re.compile(r"[-+]?[\d.,]*\d\s?[%°€$£‰]|[-+]?[$€£]\s?[-+]?\d[\d.,]*|[-+]?\d[\d.,]*\s[^\W\d][\w/%°³²^-]*")
 _COUNTERS = ("index", "id", "row", "no", "nr", "record")
 _LIMITS = "<>≤≥"
+_LARGEST = 2**53  # whole numbers beyond are not told apart by floating-point ones
 _MOST = 6  # words that are shown
 _FEW, _SOME = 5, 0.1  # words, or a share of numbers, of a column of numbers with words among them
 _CODES = tuple(sign * code for code in (99.0, 99.9, 999.0, 999.9, 9999.0, 9999.9, 99999.0, 32768.0) for sign in (-1, 1))
@@ -38,13 +37,7 @@ class Column(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The columns of a table.
-
-    Attributes:
-        numbers: those to fill, by name.
-        left: why each of the others is left as it is.
-        form: of the numbers.
-    """
+    """The columns of numbers by name, why each of the others is left as it is, and the form of the numbers."""
 
     numbers: dict[str, Column]
     left: dict[str, str]
@@ -52,88 +45,66 @@ class Columns(NamedTuple):
 
 
 class _Texts(NamedTuple):
-    """The distinct texts of a column.
+    """How often each text of a column comes: of those like numbers, those for what is missing, and all others."""
 
-    Attributes:
-        numbers: that look like numbers and stand for no missing value.
-        missing: how often each text stands for what is missing.
-        words: how often each of the others comes.
-    """
-
-    numbers: list[str]
+    numbers: dict[str, int]
     missing: dict[str, int]
     words: dict[str, int]
 
+    @classmethod
+    def of(cls, column: Any, codes: Sequence[str]) -> _Texts:
+        """The texts of a series; a code, a word for nothing, or a mark without letters and digits is missing."""
+        result = cls({}, {}, {})
+        for text, count in Counter(column).items():
+            is_code = text in codes or (text[:1] in _LIMITS and text[:1] in codes)
+            if text and (is_code or text in ABSENT or not any(map(str.isalnum, text))):
+                result.missing[text] = count
+            elif text:
+                (result.numbers if looks_like_number(text) else result.words)[text] = count
+        return result
+
 
 def columns_of(cells: Any, options: ReadOptions, delimiter: str) -> Columns:
-    """The columns of a frame of text.
-
-    Args:
-        cells: a frame without the columns that rows are known by.
-        options: codes, signs, and columns that are left alone.
-        delimiter: between the file's fields.
-
-    Returns:
-        Those of numbers, and why others are none.
-
-    Raises:
-        UnclearError: if words are among numbers, a number is perhaps a code, or numbers can be read in two ways.
-    """
-    texts = {name: _texts(cells[name], options.missing) for name in cells}
+    """The columns of a frame of text."""
+    texts = {name: _Texts.of(cells[name], options.missing) for name in cells}
     left = {name: reason for name, each in texts.items() if (reason := _left(name, each, options))}
     chosen = {name: each for name, each in texts.items() if name not in left}
     _refuse_words({name: each.words for name, each in chosen.items() if each.words})
     _refuse_units({name: texts[name].words for name in left if name not in options.leave})
-    form = form_of_numbers(
-        {n: each.numbers for n, each in chosen.items()}, options.decimal, options.thousands, delimiter
-    )
-    codes = _numeric_codes(options.missing, form)
-    numbers = {name: _column(cells[name], chosen[name], form, codes) for name in chosen}
+    form = form_of_numbers({name: [*each.numbers] for name, each in chosen.items()}, options, delimiter)
+    numbers = {name: _column(cells[name], each, form, options.missing) for name, each in chosen.items()}
     left |= {name: "nothing but missing values" for name, each in numbers.items() if each.values.isna().all()}
     idle = {name: reason for name, each in numbers.items() if (reason := _idle(name, each.values))}
     left |= idle if {*numbers} - {*idle} - {*left} else {}
     numbers = {name: each for name, each in numbers.items() if name not in left}
-    if "none" not in options.missing:
+    if numbers and "none" not in options.missing:
         _refuse_codes(numbers)
     return Columns(numbers, {name: left[name] for name in cells if name in left}, form)
-
-
-def _texts(column: Any, codes: Sequence[str]) -> _Texts:
-    counts = Counter(column.tolist())
-    numbers, missing, words = [], {}, {}
-    for text, count in counts.items():
-        if text == "":
-            continue
-        if _is_missing(text, codes):
-            missing[text] = count
-        elif looks_like_number(text):
-            numbers.append(text)
-        else:
-            words[text] = count
-    return _Texts(numbers, missing, words)
-
-
-def _is_missing(text: str, codes: Sequence[str]) -> bool:
-    """Whether a text is a code, a word for nothing, or a mark without letters and digits."""
-    named = text in codes or (text[:1] in _LIMITS and text[:1] in codes)
-    return named or text in ABSENT or not any(map(str.isalnum, text))
 
 
 def _left(name: str, texts: _Texts, options: ReadOptions) -> str:
     """Why a column is left as it is, or nothing."""
     if name in options.leave:
         return "as asked"
+    few = len(texts.numbers) < _SOME * (len(texts.numbers) + len(texts.words))
+    if texts.words and (not texts.numbers or (len(texts.words) > _FEW and few)):
+        return f"words, such as {next(iter(texts.words))!r}"
     if not texts.numbers:
-        return _wordy(texts) if texts.words else "nothing but missing values"
-    if is_label(texts.numbers):
+        return "nothing but missing values"
+    if any(re.fullmatch(r"[-+]?0\d+", text) for text in texts.numbers):
         return "numbers with leading zeros are names"
-    if is_beyond(texts.numbers):
+    if any(re.fullmatch(r"[-+]?\d{16,}", text) and abs(int(text)) > _LARGEST for text in texts.numbers):
         return "whole numbers beyond 2^53 are names"
-    if not texts.words:
-        return ""
-    if len(texts.words) > _FEW and len(texts.numbers) < _SOME * (len(texts.numbers) + len(texts.words)):
-        return _wordy(texts)
     return ""
+
+
+def _column(cells: Any, texts: _Texts, form: NumberForm, codes: Sequence[str]) -> Column:
+    plain = [form.plain(code) or NumberForm().plain(code) for code in codes]  # as the file writes them, or with a point
+    numeric = {float(each) for each in plain if each is not None}
+    read = dict(zip(texts.numbers, form.numbers([*texts.numbers]), strict=True))
+    coded = {text: texts.numbers[text] for text, value in read.items() if value in numeric}
+    values = cells.map(read | dict.fromkeys(coded, np.nan)).astype(np.float64)
+    return Column(values, texts.missing | coded)
 
 
 def _idle(name: str, values: Any) -> str:
@@ -144,10 +115,6 @@ def _idle(name: str, values: Any) -> str:
         return IDLE[0]
     counts = name.strip().lower() in _COUNTERS or name.startswith("unnamed")
     return IDLE[1] if counts and (values.diff().iloc[1:] == 1.0).all() else ""
-
-
-def _wordy(texts: _Texts) -> str:
-    return f"words, such as {next(iter(texts.words))!r}"
 
 
 def _refuse_words(words: dict[str, dict[str, int]]) -> None:
@@ -183,29 +150,13 @@ def _refuse_units(words: dict[str, dict[str, int]]) -> None:
         )
 
 
-def _numeric_codes(codes: Sequence[str], form: NumberForm) -> list[float]:
-    """Codes as numbers, written as the file writes them or with a point."""
-    plain = [form.plain(code) or NumberForm().plain(code) for code in codes]
-    return [float(each) for each in plain if each is not None]
-
-
-def _column(cells: Any, texts: _Texts, form: NumberForm, codes: Sequence[float]) -> Column:
-    read = dict(zip(texts.numbers, form.numbers(texts.numbers), strict=True))
-    coded = {text for text, value in read.items() if value in codes}
-    values = cells.map({text: np.nan if text in coded else value for text, value in read.items()}).astype(np.float64)
-    counts = {text: int((cells == text).sum()) for text in coded}
-    return Column(values, texts.missing | counts)
-
-
 def _refuse_codes(columns: dict[str, Column]) -> None:
     """Refuse numbers that look like codes: they repeat far from all others, or are codes elsewhere and far away."""
     from cgp.tables.frames.codes import suspected_codes
 
-    if not columns:
-        return
     names = [*columns]
-    values = np.column_stack([columns[name].values for name in names])
-    found = {code: [names[p] for p in places] for code, places in suspected_codes(values).items()}
+    suspected = suspected_codes(np.column_stack([columns[name].values for name in names]))
+    found = {code: [names[p] for p in places] for code, places in suspected.items()}
     for name in names:
         readings = columns[name].values.dropna().unique()
         found |= {code: [name] for code in _CODES if code not in found and _is_far(code, readings)}
@@ -220,7 +171,6 @@ def _refuse_codes(columns: dict[str, Column]) -> None:
 
 def _is_far(code: float, readings: Any) -> bool:
     others = readings[readings != code]
-    if len(others) == len(readings) or len(others) < 3:
+    if len(others) == len(readings) or len(others) < 3 or others.min() <= code <= others.max():
         return False
-    nearest = float(np.abs(others - code).min())
-    return (code < others.min() or code > others.max()) and nearest > float(np.ptp(others))
+    return float(np.abs(others - code).min()) > float(np.ptp(others))

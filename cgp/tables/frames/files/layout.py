@@ -1,27 +1,22 @@
-"""Which lines of a file are what: remarks, a header, units, rows, and what follows them."""
+"""Which lines of a file are what: its delimiter, remarks, a header, units, rows, and what follows them."""
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Sequence
-from io import StringIO
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from .cells import kind_of
-from .grid import BLANK, ONE_COLUMN, Grid, split, unquoted
-from .header import header_of, names_of, units_of
-from .hints import UnclearError, option
-from .options import ReadOptions
+from .numbers import ABSENT, kind_of, main_kind
+from .options import ReadOptions, UnclearError, option
+from .text import BLANK, ONE_COLUMN, Grid, split
 
 __all__ = ["Layout", "cells_of", "delimited", "layout_of"]
 
 _DELIMITERS = (";", "\t", ",", "|")
 _CLOSE = 0.02  # scores that are not told apart
-_NO_ROWS = "expected a table with rows below a header, got none"
 _SEEN = 400  # records that a delimiter and the kinds of columns are known from
+_MOST_UNITS = 3
+_NAMES_OF_ROWS = ("time", "date", "datum", "datetime", "timestamp", "day", "month", "year", "station", "site")
 
 
 class Layout(NamedTuple):
@@ -45,101 +40,55 @@ class Layout(NamedTuple):
 
 
 def delimited(text: str, options: ReadOptions) -> Grid:
-    """A text in fields, by the delimiter that makes a table of it.
-
-    Args:
-        text: of a file.
-        options: with a delimiter, or without.
-
-    Returns:
-        Its fields.
-
-    Raises:
-        UnclearError: if there are two delimiters.
-    """
+    """A text in fields, by the delimiter that makes a table of it."""
     if options.delimiter is not None:
         return split(text, options.delimiter)
     others = (options.decimal, options.thousands) if '"' not in text else ()
-    signs = [sign for sign in _DELIMITERS if sign in text and sign not in others]
-    grids = [split(text, sign) for sign in signs]
+    grids = [split(text, sign) for sign in _DELIMITERS if sign in text and sign not in others]
     scores = [_score(grid, options) for grid in grids]
-    best = max(scores, default=0.0)
-    if best > 0.0:
-        chosen = [grid for grid, score in zip(grids, scores, strict=True) if score > best - _CLOSE]
-        if len(chosen) > 1:
-            ways = " or ".join(
-                f"{_width(grid, options)[0]} columns ({option('delimiter', grid.delimiter)})" for grid in chosen
-            )
-            raise UnclearError(f"its lines have {ways}: say which")
-        return chosen[0]
+    best = [grid for grid, score in zip(grids, scores, strict=True) if score > max(0.0, max(scores) - _CLOSE)]
+    if len(best) > 1:
+        ways = [f"{_width(grid, options)[0]} columns ({option('delimiter', grid.delimiter)})" for grid in best]
+        raise UnclearError(f"its lines have {' or '.join(ways)}: say which")
+    if best:
+        return best[0]
     blanks = split(text, BLANK)
     return blanks if _score(blanks, options) > 0.9 else split(text, ONE_COLUMN)
 
 
 def layout_of(grid: Grid, options: ReadOptions) -> Layout:
-    """What the records of a grid are.
-
-    Args:
-        grid: of a file.
-        options: what is known.
-
-    Returns:
-        Names, rows and what is left alone.
-
-    Raises:
-        UnclearError: if a header may be one or not, or a line has too few or too many fields.
-    """
+    """What the records of a grid are."""
     remarks, blanks = _remarks(grid, options), _blanks(grid)
     width, _ = _width(grid, options)
     body = [n for n in range(options.skip_rows or 0, len(grid.records)) if n not in remarks]
-    body = [n for n in body if n not in blanks] if width > 1 else _without_blank_ends(body, blanks, options)
+    body = [n for n in body if n not in blanks] if width > 1 else _of_one_column(body, blanks, options)
     body, footer = _without_footer(grid, body, width, options)
-    if not body:
-        raise UnclearError(_NO_ROWS)
-    header, rows = header_of(grid, body, remarks, width, options)
+    header, rows = _header_of(grid, body, remarks, width, options) if body else (None, [])
     if not rows:
-        raise UnclearError(_NO_ROWS)
-    names, width = names_of(grid, header, rows, width)
-    units, rows = units_of(grid, header, rows, options)
-    _check_widths(grid, rows, width)
+        raise UnclearError("expected a table with rows below a header, got none")
+    names, width = _names_of(grid, header, rows, width)
+    units, rows = _units_of(grid, header, rows, options)
+    _check_fields(grid, rows, width)
     names, repeated = _once(names)
-    first = header if header is not None else rows[0] if rows else 0
-    left = _described(grid, remarks - {first}, blanks if width > 1 else set(), first, units, footer)
-    return Layout(names, rows, header, units, left, repeated)
+    first = rows[0] if header is None else header
+    left = {
+        "before the header": [n for n in range(first) if n not in blanks or width == 1],
+        "of remarks below it": [n for n in remarks if n > first],
+        "blank": [n for n in blanks if n > first and width > 1],
+        "below the table": footer,
+    }
+    said = [_lines(what, found) for what, found in left.items() if found]
+    if units:
+        said.insert(len(said) - bool(footer), f"units in line {', '.join(str(grid.line(n)) for n in units)}")
+    return Layout(names, rows, header, units, said, repeated)
 
 
 def cells_of(grid: Grid, layout: Layout) -> Any:
-    """The rows as a frame of text, read by pandas, without quotes and surrounding blanks.
-
-    Args:
-        grid: of a file.
-        layout: its parts.
-
-    Returns:
-        A frame of text, a column for each name; nothing is taken for missing.
-
-    Raises:
-        UnclearError: if pandas reads other fields than the grid has, as where a quote is not closed.
-    """
+    """The rows as a frame of text without quotes and surrounding blanks, a column for each name."""
     import pandas as pd
 
     width = len(layout.names)
-    ours = pd.DataFrame(
-        {name: [unquoted(grid.records[n][j]) for n in layout.rows] for j, name in enumerate(layout.names)}, dtype="str"
-    )
-    text = "\n".join(grid.text_of(n) for n in layout.rows)
-    separator = r"\s+" if grid.delimiter == BLANK else grid.delimiter
-    explicit: dict[str, Any] = {"dtype": "str", "keep_default_na": False, "na_filter": False, "skip_blank_lines": False}
-    try:
-        read = pd.read_csv(StringIO(text), sep=separator, header=None, quotechar='"', index_col=False, **explicit)
-    except (ValueError, csv.Error) as error:
-        raise UnclearError(f"expected rows of fields, {error}: is a quote not closed?") from error
-    theirs = read.iloc[:, :width].apply(lambda column: column.str.strip())
-    differs = (theirs.to_numpy() != ours.to_numpy()).any(axis=1) if theirs.shape == ours.shape else [True]
-    if any(differs):
-        line = grid.line(layout.rows[int(np.argmax(differs))])
-        raise UnclearError(f"line {line} can be split in two ways: a quote within a field, or one that is not closed")
-    return ours
+    return pd.DataFrame([grid.fields(n)[:width] for n in layout.rows], columns=layout.names, dtype="str")
 
 
 def _remarks(grid: Grid, options: ReadOptions) -> set[int]:
@@ -153,28 +102,24 @@ def _blanks(grid: Grid) -> set[int]:
     return {n for n, fields in enumerate(grid.records) if len(fields) == 1 and not fields[0].strip()}
 
 
-def _without_blank_ends(body: list[int], blanks: set[int], options: ReadOptions) -> list[int]:
+def _of_one_column(body: list[int], blanks: set[int], options: ReadOptions) -> list[int]:
     """Of one column blank lines are gaps; at its end they may be nothing."""
-    while body and body[0] in blanks:
-        body = body[1:]
-    last = next((place for place, n in enumerate(reversed(body)) if n not in blanks), 0)
+    full = [place for place, n in enumerate(body) if n not in blanks]
+    last = len(body) - 1 - full[-1] if full else 0
     if last and options.skip_footer is None:
         raise UnclearError(
             f"the last {last} lines are blank: say {option('skip_footer', last)} if they are no rows, "
             f"{option('skip_footer', 0)} if they are gaps"
         )
-    return body
+    return body[full[0] :] if full else []
 
 
 def _width(grid: Grid, options: ReadOptions) -> tuple[int, float]:
     """The number of fields that most records have, and their share."""
-    skip = options.skip_rows or 0
-    remarks, blanks = _remarks(grid, options), _blanks(grid)
-    counts = Counter(len(f) for n, f in enumerate(grid.records) if n >= skip and n not in remarks and n not in blanks)
-    if not counts:
-        return 1, 0.0
-    width, count = counts.most_common(1)[0]
-    return width, count / counts.total()
+    left = _remarks(grid, options) | _blanks(grid) | {*range(options.skip_rows or 0)}
+    counts = Counter(len(fields) for n, fields in enumerate(grid.records) if n not in left)
+    width, count = max(counts.items(), key=lambda pair: pair[1], default=(1, 0))
+    return width, count / max(counts.total(), 1)
 
 
 def _score(grid: Grid, options: ReadOptions) -> float:
@@ -183,11 +128,10 @@ def _score(grid: Grid, options: ReadOptions) -> float:
     width, share = _width(part, options)
     if width < 2 or share < 0.5:
         return 0.0
-    records = [fields for fields in part.records if len(fields) == width][1:] or part.records
-    kinds = [kind_of(unquoted(field)) for fields in records for field in fields]
-    plain = [not any(sign in field for sign in ";\t|") for fields in records for field in map(unquoted, fields)]
-    words = [kind != "word" or is_plain for kind, is_plain in zip(kinds, plain, strict=True)]
-    return share * sum(words) / len(words)
+    records = [n for n in range(len(part.records)) if part.width(n) == width][1:] or [*range(len(part.records))]
+    cells = [field for n in records for field in part.fields(n)]
+    whole = [kind_of(cell) != "word" or not any(sign in cell for sign in ";\t|") for cell in cells]
+    return share * sum(whole) / len(whole)
 
 
 def _without_footer(grid: Grid, body: list[int], width: int, options: ReadOptions) -> tuple[list[int], list[int]]:
@@ -197,21 +141,119 @@ def _without_footer(grid: Grid, body: list[int], width: int, options: ReadOption
         return body[:end], body[end:]
     count = next((n for n, record in enumerate(reversed(body)) if grid.width(record) == width), 0)
     if count and len(body) > count:
-        line = grid.line(body[-count])
         raise UnclearError(
-            f"line {line}, {grid.shown(body[-count])}, has {len(grid.records[body[-count]])} fields, the rows "
-            f"above it have {width}: say {option('skip_footer', count)} if the table ends there"
+            f"{grid.shown(body[-count])}, has {grid.width(body[-count])} fields, the rows above it have {width}: say "
+            f"{option('skip_footer', count)} if the table ends there"
         )
     return body, []
 
 
-def _check_widths(grid: Grid, rows: list[int], width: int) -> None:
-    """Refuse a line with too few or too many fields."""
-    for n in rows:
-        fields = grid.records[n]
-        if len(fields) < width or any(unquoted(field) for field in fields[width:]):
+def _header_of(
+    grid: Grid, body: list[int], remarks: set[int], width: int, options: ReadOptions
+) -> tuple[int | None, list[int]]:
+    """The record of the names, and the records below it."""
+    if options.header is False:
+        return None, body
+    skipped = 0 if options.skip_rows is not None or width == 1 else _preamble(grid, body, width, options)
+    first, rows = body[skipped], body[skipped + 1 :]
+    if options.header is True or not rows:
+        return first, rows
+    says = _is_header(grid, first, rows, width)
+    commented = max((n for n in remarks if n < first and grid.width(n) == width), default=None)
+    if says is not True and commented is not None and _is_header(grid, commented, body[skipped:], width):
+        return commented, body[skipped:]
+    if says is None:
+        raise UnclearError(
+            f"{grid.shown(first)}, may hold names or values: say {option('header')} or {option('header', False)}"
+        )
+    return (first, rows) if says else (None, body[skipped:])
+
+
+def _preamble(grid: Grid, body: list[int], width: int, options: ReadOptions) -> int:
+    """How many records are before the header: those of other widths, but for one that lacks a name or has one more."""
+    first = next(k for k, n in enumerate(body) if grid.width(n) == width and sum(map(bool, grid.fields(n))) > 1)
+    if not first or _is_header(grid, body[first], body[first + 1 :] or body[first:], width) is True:
+        return first
+    before = grid.width(body[first - 1])
+    if before == 1 and width == 2 and grid.delimiter == "," and options.delimiter is None:
+        raise UnclearError(
+            f"{grid.shown(body[first])}, is a number with a decimal comma ({option('decimal', ',')}) or two fields "
+            f"({option('delimiter', ',')}): say which"
+        )
+    return first - 1 if abs(before - width) == 1 else first
+
+
+def _columns(grid: Grid, rows: Sequence[int], width: int) -> list[list[str]]:
+    """The first cells of each column."""
+    seen = [grid.fields(n) for n in rows[:_SEEN]]
+    return [[fields[j] for fields in seen if j < len(fields)] for j in range(width)]
+
+
+def _is_header(grid: Grid, record: int, rows: Sequence[int], width: int) -> bool | None:
+    """Whether a record holds names: words above numbers or times; None if it may."""
+    fields, below = grid.fields(record)[:width], _columns(grid, rows, width)
+    kinds = [main_kind(cells) for cells in below]
+    pairs = [(j, kind_of(fields[j]), kinds[j]) for j in range(len(fields)) if kinds[j] != "word"]
+    alike = [own for _, own, kind in pairs if own and own == kind]
+    named = [j for j, own, kind in pairs if own == "word" and kind and fields[j] not in {*below[j], *ABSENT}]
+    if "time" in alike:
+        return False
+    if named and (not alike or (named[0] == 0 and kinds[0] == "time")):
+        return True
+    counted = [text for text in fields if text] == [str(n) for n in range(len(fields) - 1)]  # as pandas writes no names
+    return True if {*kinds} <= {"word", ""} or (not fields[0] and counted) else None
+
+
+def _names_of(grid: Grid, header: int | None, rows: list[int], width: int) -> tuple[list[str], int]:
+    """The names of the columns; where all rows end in a delimiter, nothing follows it."""
+    if header is None:
+        return [f"column {j + 1}" for j in range(width)], width
+    names = grid.fields(header)
+    names[0] = names[0].lstrip("# ") if names[0].startswith("#") else names[0]
+    ends = width > 1 and not any(grid.fields(n)[-1] for n in rows if grid.width(n) == width)
+    if len(names) == width + 1 and not names[-1]:
+        return names[:-1], width
+    if ends and (len(names) == width - 1 or (len(names) == width and not names[-1])):
+        return names[: width - 1], width - 1
+    if len(names) != width:
+        raise UnclearError(
+            f"line {grid.line(header)} names {len(names)} columns, the rows below it have {width} fields: a name is "
+            f"missing, and it is not known which: mend it, or say {option('header', False)} "
+            f"{option('skip_rows', grid.line(header))}"
+        )
+    return names, width
+
+
+def _units_of(grid: Grid, header: int | None, rows: list[int], options: ReadOptions) -> tuple[list[int], list[int]]:
+    """Records of words below the header, where the rows hold numbers and times."""
+    if header is None or options.units_row is False:
+        return [], rows
+    if options.units_row:
+        return rows[:1], rows[1:]
+    units: list[int] = []
+    while len(rows) > 2 and len(units) < _MOST_UNITS:
+        fields, below = grid.fields(rows[0]), _columns(grid, rows[1:], grid.width(rows[0]))
+        kinds = [(j, kind_of(fields[j])) for j, cells in enumerate(below) if main_kind(cells) in ("number", "time")]
+        has_words = any(own == "word" and fields[j] not in below[j] for j, own in kinds)
+        if not has_words or any(own in ("number", "time") for _, own in kinds):
+            break
+        if any(text.lower() in _NAMES_OF_ROWS for text in fields):
             raise UnclearError(
-                f"line {grid.line(n)}, {grid.shown(n)}, has {len(fields)} fields, the others have {width}: mend it "
+                f"{grid.shown(rows[0])}, may hold names or units: say {option('skip_rows', grid.line(rows[0]) - 1)} "
+                f"if it is the header, {option('units_row')} if it holds units"
+            )
+        units, rows = [*units, rows[0]], rows[1:]
+    return units, rows
+
+
+def _check_fields(grid: Grid, rows: list[int], width: int) -> None:
+    """Refuse a line with too few or too many fields, or with a quote that is not closed."""
+    for n in rows:
+        if grid.is_broken(n):
+            raise UnclearError(f"{grid.shown(n)}, has a quote that is not closed, or one within a field: mend it")
+        if grid.width(n) < width or any(grid.fields(n)[width:]):
+            raise UnclearError(
+                f"{grid.shown(n)}, has {grid.width(n)} fields, the others have {width}: mend it "
                 f"(a decimal comma that needs quotes, a {option('delimiter', ';')} of another kind, a cut line?)"
             )
 
@@ -232,24 +274,6 @@ def _once(names: list[str]) -> tuple[list[str], list[str]]:
     return result, repeated
 
 
-def _described(
-    grid: Grid, remarks: set[int], blanks: set[int], first: int, units: list[int], footer: list[int]
-) -> list[str]:
-    """What is left as it is, in words."""
-    before = [n for n in range(first) if n not in blanks]
-    parts = []
-    if before:
-        parts.append(f"{len(before)} {_lines(before)} before the header")
-    if inside := [n for n in remarks if n > first]:
-        parts.append(f"{len(inside)} {_lines(inside)} of remarks below it")
-    if blank := [n for n in blanks if n > first]:
-        parts.append(f"{len(blank)} blank {_lines(blank)}")
-    if units:
-        parts.append(f"units in line {', '.join(str(grid.line(n)) for n in units)}")
-    if footer:
-        parts.append(f"{len(footer)} {_lines(footer)} below the table")
-    return parts
-
-
-def _lines(records: Sequence[int]) -> str:
-    return "line" if len(records) == 1 else "lines"
+def _lines(what: str, records: Sequence[int]) -> str:
+    lines = "line" if len(records) == 1 else "lines"
+    return f"{len(records)} {what} {lines}" if what == "blank" else f"{len(records)} {lines} {what}"

@@ -1,19 +1,25 @@
-"""What decides where a file can be read in two ways."""
+"""What decides where a file can be read in two ways, and errors that name it: as an argument, or as a flag."""
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["ReadOptions"]
+__all__ = ["ReadOptions", "UnclearError", "as_flags", "option"]
 
+_OPTION = re.compile("\x02(.*?)\x1f(.*?)\x03", re.DOTALL)
 _WORDS = {"tab": "\t", "space": " ", "comma": ",", "semicolon": ";", "point": ".", "\\t": "\t"}
-_SIGNS = {"delimiter": ";,\t| :", "decimal": ".,", "thousands": ".,' \u2019\u00a0\u202f\u2009_"}
+_SIGNS = {"delimiter": ";,\t| :", "decimal": ".,", "thousands": ".,' \u2019\u00a0\u202f\u2009"}
+_ALIKE = {"\u2019": "'", "\u00a0": " ", "\u202f": " ", "\u2009": " "}  # groups that are written for each other
+_LISTS = ("index", "inputs", "long", "missing", "leave")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """ReadOptions of :func:`.read_table`; what is None is looked for in the file.
+    """Options of :func:`.read_table`; what is None is looked for in the file.
 
     Args:
         delimiter: between fields: ``","``, ``";"``, "tab", ``"|"`` or "space" for any number of blanks.
@@ -60,16 +66,13 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         for name, allowed in _SIGNS.items():
-            sign = getattr(self, name)
-            if sign is None:
-                continue
-            sign = _WORDS.get(sign.lower(), sign)
-            if (len(sign) != 1 or sign not in allowed) and not (name == "thousands" and sign == ""):
-                raise ValueError(f"{name}: expected one of {' '.join(map(repr, allowed))}, got {sign!r}")
-            object.__setattr__(self, name, sign)
-        for name in ("index", "inputs", "long", "missing", "leave"):
             given = getattr(self, name)
-            if given is not None and not isinstance(given, bool):
+            sign: Any = given if given is None else _WORDS.get(given.lower(), given)
+            if sign not in (None, *allowed) and (name, sign) != ("thousands", ""):
+                raise ValueError(f"{name}: expected one of {' '.join(map(repr, allowed))}, got {sign!r}")
+            object.__setattr__(self, name, _ALIKE.get(sign, sign))
+        for name in _LISTS:
+            if (given := getattr(self, name)) is not None and not isinstance(given, bool):
                 listed = [given] if isinstance(given, str | int | float) else given
                 object.__setattr__(self, name, tuple(map(str, listed)))
         self._check()
@@ -79,8 +82,56 @@ class ReadOptions:
             raise ValueError(f"decimal and thousands: expected different signs, got {self.decimal!r} for both")
         if self.index is True:
             raise ValueError("index: expected names of columns, or False, got True")
+        if self.index and self.inputs:
+            raise ValueError("index and inputs: expected one of them, got both")
         if len(self.long) not in (0, 3):
             raise ValueError(f"long: expected three columns, of series, time and value, got {[*self.long]}")
         for name in ("skip_rows", "skip_footer"):
             if (getattr(self, name) or 0) < 0:
                 raise ValueError(f"{name}: expected a number of lines, got {getattr(self, name)}")
+
+
+class UnclearError(ValueError):
+    """A file that can be read in two ways or in none, and what decides.
+
+    Args:
+        text: with options of :func:`option`.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return as_arguments(self.text)
+
+    @property
+    def flags(self) -> str:
+        """The text for the command line."""
+        return as_flags(self.text)
+
+
+def option(name: str, value: Any = True) -> str:
+    """An option with its value, as a part of a text that is spelled later."""
+    flag = name.replace("_", "-")
+    if value is False:
+        words = "--monthfirst" if name == "dayfirst" else f"--no-{flag}"
+    elif value is True:
+        words = f"--{flag}"
+    else:
+        parts = [value] if isinstance(value, str | int) else value
+        joined = ("," if name == "long" else " ").join(
+            "TAB" if part == "\t" else shlex.quote(str(part)) for part in parts
+        )
+        words = f"--{flag} {joined}"
+    return f"\x02{name}={value!r}\x1f{words}\x03"
+
+
+def as_arguments(text: str) -> str:
+    """A text whose options are spelled as Python does."""
+    return _OPTION.sub(lambda match: match[1], text)
+
+
+def as_flags(text: str) -> str:
+    """A text whose options are spelled as the command line does."""
+    return _OPTION.sub(lambda match: match[2], text)

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cgp.extras import needs_extra
 
-from .account import Understood
-from .assembling import Assembled, absent_rows, assembled, pivoted
-from .clocks import Rows
+from .assembling import Assembled, median_step, pivoted, said_step, wide
 from .columns import Columns, columns_of
-from .hints import UnclearError, option
 from .layout import Layout, cells_of, layout_of
-from .options import ReadOptions
-from .rows import rows_of
-from .sources import Source, TextSource, open_source
-from .spacing import median_step, said_step
-from .table_file import Pieces, TableFile
-from .typed_sources import ParquetSource
+from .options import ReadOptions, UnclearError, option
+from .rows import Rows, rows_of
+from .sources import ParquetSource, Source, TextSource, open_source
+from .table_file import Pieces, TableFile, Understood
 
 __all__ = ["read_table"]
+
+# A parquet file has names and rows, and nothing else
+_TYPED: dict[str, Any] = {"header": True, "comment": "", "units_row": False, "skip_rows": None, "skip_footer": 0}
 
 
 def read_table(path: str | Path, **options: Any) -> TableFile:
@@ -64,99 +63,61 @@ def read_table(path: str | Path, **options: Any) -> TableFile:
 
 def _read(path: Path, options: ReadOptions) -> TableFile:
     source = open_source(path, options)
-    layout = _layout(source, options)
+    is_typed = isinstance(source, ParquetSource)
+    layout = layout_of(source.grid, replace(options, **_TYPED) if is_typed else options)
     cells = cells_of(source.grid, layout)
-    if not isinstance(source, ParquetSource):
-        layout, cells = _filled_rows(layout, cells, options)
-    _check_names(cells, options)
-    rows = _rows(cells, options)
-    columns = columns_of(cells.drop(columns=_known_by(rows, options)), options, source.grid.delimiter)
+    if absent := [name for name in (*options.long, *options.leave) if name not in cells]:
+        raise ValueError(f"expected columns of the table, {[*cells]}, got {absent}")
+    by_time = replace(options, index=options.long[1:2]) if options.long else options
+    layout, cells = (layout, cells) if is_typed else _filled_rows(layout, cells, by_time)
+    rows = rows_of(cells, by_time)
+    columns = columns_of(cells.drop(columns={*rows.columns, *options.long[:1]}), options, source.grid.delimiter)
     if not columns.numbers:
         raise UnclearError(f"expected a column of numbers, got none: {columns.left or [*cells]}")
-    parts = (pivoted if options.long else assembled)(cells, rows, columns, options)
-    understood = _understood(source, layout, rows, columns, parts)
-    pieces = Pieces(source, layout, cells, rows, parts, columns.form)
-    return TableFile(path, parts.frame, parts.inputs, understood, pieces)
-
-
-def _layout(source: Source, options: ReadOptions) -> Layout:
-    if isinstance(source, ParquetSource):
-        options = ReadOptions(header=True, comment="", units_row=False, skip_footer=0)
-    return layout_of(source.grid, options)
+    assembled = (pivoted if options.long else wide)(cells, rows, columns, options)
+    understood = _understood(source, layout, rows, columns, assembled)
+    return TableFile(path, understood, Pieces(source, layout, cells, rows, columns, assembled))
 
 
 def _filled_rows(layout: Layout, cells: Any, options: ReadOptions) -> tuple[Layout, Any]:
     """Rows without any cell are left as they are, unless they may be gaps, of rows that are taken in their order."""
-    import pandas as pd
-
     empty = (cells == "").all(axis=1).to_numpy()
     if not empty.any() or cells.shape[1] == 1:
         return layout, cells
     kept = cells[~empty].reset_index(drop=True)
     if not len(kept):
         raise UnclearError("expected rows with something in them, got none")
-    if not _rows(kept, options).labels:
-        ends = int(pd.Series(empty[::-1]).cumprod().sum())
-        if not ends or options.skip_footer is not None:
-            return layout, cells
-        raise UnclearError(
-            f"the last {ends} rows are empty: say {option('skip_footer', ends)} if they are none, "
-            f"{option('skip_footer', 0)} if they are gaps"
-        )
-    rows = [record for record, is_empty in zip(layout.rows, empty, strict=True) if not is_empty]
-    return layout._replace(rows=rows, left=[*layout.left, f"{int(empty.sum())} rows without a value"]), kept
-
-
-def _rows(cells: Any, options: ReadOptions) -> Rows:
-    if not options.long:
-        return rows_of(cells, options)
-    return rows_of(
-        cells, ReadOptions(index=[options.long[1]], dayfirst=options.dayfirst, time_format=options.time_format)
+    if rows_of(kept, options).labels:
+        rows = [record for record, is_empty in zip(layout.rows, empty, strict=True) if not is_empty]
+        return layout._replace(rows=rows, left=[*layout.left, f"{int(empty.sum())} rows without a value"]), kept
+    ends = int(empty[::-1].cumprod().sum())
+    if not ends or options.skip_footer is not None:
+        return layout, cells
+    raise UnclearError(
+        f"the last {ends} rows are empty: say {option('skip_footer', ends)} if they are none, "
+        f"{option('skip_footer', 0)} if they are gaps"
     )
 
 
-def _check_names(cells: Any, options: ReadOptions) -> None:
-    absent = [name for name in (*options.long, *options.leave) if name not in cells]
-    if absent:
-        raise ValueError(f"expected columns of the table, {[*cells]}, got {absent}")
-
-
-def _known_by(rows: Rows, options: ReadOptions) -> list[str]:
-    return [*dict.fromkeys([*rows.columns, *options.long[:1]])]
-
-
-def _understood(source: Source, layout: Layout, rows: Rows, columns: Columns, parts: Assembled) -> Understood:
+def _understood(source: Source, layout: Layout, rows: Rows, columns: Columns, assembled: Assembled) -> Understood:
     form = f"; {columns.form.said}" if isinstance(source, TextSource) else ""
     header = "none" if layout.header is None else f"line {source.grid.line(layout.header)}"
     left = f"; left as they are: {', '.join(layout.left)}" if layout.left else ""
-    values = parts.frame.drop(columns=parts.inputs)
-    marks = {name: columns.numbers[field].missing for name, field in zip(values, parts.fields, strict=True)}
-    marks = marks if not parts.series else {name: {} for name in marks}
     counts = {
-        str(name): (int(column.notna().sum()), int(column.isna().sum()), marks[name]) for name, column in values.items()
+        str(name): (values, {} if assembled.series else columns.numbers[field].missing)
+        for (name, values), field in zip(assembled.values.items(), assembled.fields, strict=True)
     }
-    notes = [*layout.repeated, *parts.notes, *_absent(rows, parts)]
-    said = _said_rows(rows, len(layout.rows))
-    return Understood(f"{source.said}{form}", header + left, said, parts.frame.index, counts, columns.left, notes)
+    notes = [*layout.repeated, *assembled.notes]
+    return Understood(
+        f"{source.said}{form}", header + left, _said_rows(rows, len(layout.rows)), counts, columns.left, notes
+    )
 
 
 def _said_rows(rows: Rows, count: int) -> str:
-    known = ", ".join(map(repr, rows.labels))
-    by = f"known by {known}" if known else f"taken in their order ({option('index', 'COLUMN')} names a column)"
-    form = f" ({rows.said})" if rows.said and known else ""
+    if not rows.labels:
+        return f"{count}, taken in their order ({option('index', 'COLUMN')} names a column)"
+    form = f" ({rows.said})" if rows.said else ""
     labels = [*rows.labels.values()]
     span = f": {labels[0].min()} to {labels[0].max()}" if len(labels) == 1 else ""
     step = f", mostly {said_step(median_step(rows.times))} apart" if rows.times is not None and count > 1 else ""
-    return f"{count}, {by}{form}{span}{step}"
-
-
-def _absent(rows: Rows, parts: Assembled) -> list[str]:
-    """Rows that are not there, where they are not added."""
-    if rows.times is None or parts.series or (parts.places < 0).any():
-        return []
-    count = absent_rows(rows.times)
-    step = median_step(rows.times)
-    said = option(
-        "every", f"{step:g}s" if step % 60 else f"{step / 60:g}min" if step % 86_400 else f"{step / 86_400:g}D"
-    )
-    return [f"{count} rows are not there, which {said} adds"] if count else []
+    return f"{count}, known by {', '.join(map(repr, rows.labels))}{form}{span}{step}"

@@ -2,114 +2,91 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
-from .cells import kind_of, looks_like_number, main_kind
-from .clocks import Rows, as_times, calendar_rows, dated_rows, plain_name
-from .hints import UnclearError, option
-from .notation import form_of_numbers
-from .options import ReadOptions
-from .times import Times, looks_like_time
+from .numbers import form_of_numbers, kind_of, looks_like_number, main_kind
+from .options import ReadOptions, UnclearError, option
+from .times import TimeForm, Times, looks_like_time, read_times
 
-__all__ = ["rows_of"]
+__all__ = ["Rows", "rows_of"]
 
-# Names of numbers that rows are known by
-_COUNTED = frozenset(
+_DATED = frozenset("date datum time timestamp datetime day tag fecha data zeit jour dato".split())  # noqa: SIM905
+_CALLED_TIME = frozenset("date datum time timestamp datetime zeit fecha".split())  # noqa: SIM905
+_COUNTED = frozenset(  # names of numbers that rows are known by
     """index id row nr no time t timestamp epoch date seconds second minutes minute hours hour days day year""".split()  # noqa: SIM905
 )
+_HOURS = ("hour", "hr", "time", "stunde")  # names of whole hours beside a date
+_CALENDAR = {"year": "%Y", "month": "%m", "day": "%d", "hour": "%H", "minute": "%M", "second": "%S"}
+_CALENDAR |= dict.fromkeys(("doy", "yday", "dayofyear", "day_of_year", "julian"), "%j")
+_PLACES = ({"latitude", "longitude"}, {"lat", "lon"}, {"lat", "lng"}, {"lat", "long"}, {"easting", "northing"}, {*"xy"})
 _SEEN = 400  # cells that the kind of a column is known from
-_CALLED_TIME = frozenset("date datum time timestamp datetime zeit fecha".split())  # noqa: SIM905
-_PLACES = (
-    ("latitude", "longitude"),
-    ("lat", "lon"),
-    ("lat", "lng"),
-    ("lat", "long"),
-    ("easting", "northing"),
-    ("x", "y"),
-)
+
+
+class Rows(NamedTuple):
+    """What rows are known by.
+
+    Attributes:
+        labels: a series of pandas for each input: times or numbers; none for the order of the rows.
+        columns: of the table, that these are made of.
+        said: how, in words.
+        forms: how each of these columns is written, where they are times.
+    """
+
+    labels: dict[str, Any]
+    columns: list[str]
+    said: str = ""
+    forms: tuple[TimeForm, ...] = ()
+
+    @property
+    def times(self) -> Any:
+        """The times of the rows, or None."""
+        return next(iter(self.labels.values())) if self.forms else None
+
+    @property
+    def is_reversed(self) -> bool:
+        """Whether the times go backwards."""
+        return bool(self.times.is_monotonic_decreasing and not self.times.is_monotonic_increasing)
+
+    def write(self, times: Any) -> dict[str, list[str]]:
+        """The text of the columns for further times."""
+        return {name: form.write(times) for name, form in zip(self.columns, self.forms, strict=True)}
 
 
 def rows_of(cells: Any, options: ReadOptions) -> Rows:
-    """What the rows of a frame of text are known by.
-
-    Args:
-        cells: the frame.
-        options: with an index or inputs, or without.
-
-    Returns:
-        Labels of the rows.
-
-    Raises:
-        UnclearError: if there are two columns of times, or one that can be read in two ways.
-        ValueError: if a column is not there.
-    """
-    named = [] if isinstance(options.index, bool) or options.index is None else [*options.index]
-    absent = [name for name in [*named, *options.inputs] if name not in cells]
-    if absent:
+    """What the rows of a frame of text are known by."""
+    named = [] if options.index is None or isinstance(options.index, bool) else [*options.index]
+    if absent := [name for name in (*named, *options.inputs) if name not in cells]:
         raise ValueError(f"expected columns of the table, {[*cells]}, got {absent}")
-    if named and options.inputs:
-        raise ValueError("index and inputs: expected one of them, got both")
-    if options.index is False:
-        return Rows({}, [], "in their order")
-    if options.inputs:
-        labels = {name: _label(cells[name], options) for name in options.inputs}
-        return Rows({name: label for name, (label, _) in labels.items()}, [*options.inputs], "")
     if named:
         return _named(cells, named, options)
-    return _looked_for(cells, options)
+    if options.inputs:
+        return Rows({name: _label(cells[name], options)[0] for name in options.inputs}, [*options.inputs])
+    if options.index is None:
+        others = cells.drop(columns=[name for name in options.leave if name in cells])
+        for look in (_in_columns, _calendar, _counted, _places):
+            if (found := look(others, options)) is not None:
+                return found
+        _refuse_unread(others)
+    return Rows({}, [])
 
 
 def _named(cells: Any, names: list[str], options: ReadOptions) -> Rows:
     if len(names) == 1:
         label, times = _label(cells[names[0]], options)
-        return Rows({names[0]: label}, names, "") if times is None else _timed(names[0], times)
-    joined = calendar_rows(cells[names]) or (
-        dated_rows(cells, names[0], names[1], options, is_asked=True) if len(names) == 2 else None
-    )
-    if joined is None:
+        return Rows({names[0]: label}, names) if times is None else _timed(names[0], times)
+    if (joined := _joined(cells[names], options, is_asked=True)) is None:
         raise ValueError(f"index: expected one column, or one of dates and one of times of day, got {names}")
     return joined
 
 
-def _looked_for(cells: Any, options: ReadOptions) -> Rows:
-    others = cells.drop(columns=[name for name in options.leave if name in cells])
-    for look in (_in_columns, _calendar, _counted, _places):
-        result: Rows | None = look(others, options)
-        if result is not None:
-            return result
-    _refuse_unread(others)
-    return Rows({}, [], "in their order")
-
-
-def _refuse_unread(cells: Any) -> None:
-    """Refuse to take rows in their order where a column is called a time, and could not be read as one."""
-    if 2 * sum(map(looks_like_time, map(str, cells))) > cells.shape[1] > 2:
-        raise UnclearError(
-            f"most columns have times for names, such as {cells.columns[-1]!r}: turn the table, so that each row is a "
-            f"time, or say {option('index', False)} for rows in their order"
-        )
-    name = next((name for name in cells if plain_name(name) in _CALLED_TIME), None)
-    if name is None or (cells[name] == "").all():
-        return
-    if cells[name].map(looks_like_number).all() and name != cells.columns[0]:
-        return
-    raise UnclearError(
-        f"{name!r} is not read as times, nor as numbers that grow: {cells[name].iloc[0]!r}. Say "
-        f"{option('index', [str(name)])} if rows are known by it, {option('time_format', '%d.%m.%Y %H:%M')} if it is "
-        f"written otherwise, or {option('index', False)} for rows in their order"
-    )
-
-
 def _label(column: Any, options: ReadOptions) -> tuple[Any, Times | None]:
     """A column as times or numbers, for every row."""
-    empty = column.eq("")
-    if empty.any():
-        raise UnclearError(f"{column.name!r}: expected a time or a number in every row, got none in {int(empty.sum())}")
-    times = as_times(column, options, is_asked=True)
-    if times is not None:
+    if empty := int((column == "").sum()):
+        raise UnclearError(f"{column.name!r}: expected a time or a number in every row, got none in {empty}")
+    if (times := _as_times(column, options, is_asked=True)) is not None:
         return times.values, times
-    numbers = _as_numbers(column, options)
-    if numbers is None:
+    if (numbers := _as_numbers(column, options)) is None:
         _refuse_odd_ones(column)
         raise UnclearError(
             f"{column.name!r}: expected times or numbers, got {column.iloc[0]!r}: "
@@ -118,9 +95,10 @@ def _label(column: Any, options: ReadOptions) -> tuple[Any, Times | None]:
     return numbers, None
 
 
-def _timed(name: str, times: Times) -> Rows:
-    said = ", ".join(filter(None, [times.form.said, f"as {times.form.format}"]))
-    return Rows({name: times.values}, [name], said, lambda further: {name: times.form.write(further)})
+def _as_times(column: Any, options: ReadOptions, *, is_asked: bool = False) -> Times | None:
+    """A column as times, or None; whole numbers are dates where they are named so or asked for, or come first."""
+    grows = column.str.len().isin([8, 10, 12, 14]).all() and column.is_monotonic_increasing and column.is_unique
+    return read_times(column, options, is_whole=is_asked or _plain(column.name) in _DATED or bool(grows))
 
 
 def _as_numbers(column: Any, options: ReadOptions) -> Any:
@@ -130,21 +108,60 @@ def _as_numbers(column: Any, options: ReadOptions) -> Any:
     if column.str.fullmatch(r"[-+]?\d{1,15}").all():
         return column.astype("int64")
     texts = [*column.unique()]
-    form = form_of_numbers({str(column.name): texts}, options.decimal, options.thousands, options.delimiter or ",")
+    form = form_of_numbers({str(column.name): texts}, options, options.delimiter or ",")
     return column.map(dict(zip(texts, form.numbers(texts), strict=True))).astype("float64")
+
+
+def _timed(name: str, times: Times) -> Rows:
+    said = ", ".join(filter(None, [times.form.said, f"as {times.form.format}"]))
+    return Rows({name: times.values}, [name], said, (times.form,))
+
+
+def _joined(cells: Any, options: ReadOptions, *, is_asked: bool = False) -> Rows | None:
+    """Times in several columns: of a calendar, by their names; or dates, and times of day or whole hours."""
+    names = [*cells]
+    if (cells == "").any(axis=None):
+        return None
+    texts = cells[names[0]].str.cat(cells[names[1:]], sep=" ").rename(" ".join(names))
+    form, hours = options.time_format, cells[names[-1]]
+    if form is None and all(_plain(name) in _CALENDAR for name in names):
+        form = " ".join(_CALENDAR[_plain(name)] for name in names)
+    is_hour = form is None and (is_asked or _plain(names[-1]) in _HOURS) and hours.str.fullmatch(r"\d{1,2}").all()
+    if form is None and not is_hour and not hours.str.match(r"\d" if is_asked else r"\d{1,2}:\d\d").all():
+        return None
+    try:
+        times = read_times(texts + ":00" if is_hour else texts, replace(options, time_format=form))
+    except UnclearError:
+        raise
+    except ValueError:
+        return None
+    return None if times is None else _apart(cells, times, times.form.format.removesuffix(":%M" if is_hour else ""))
+
+
+def _apart(cells: Any, times: Times, form: str) -> Rows:
+    """Rows of times in several columns, each with its words of the format."""
+    words, forms = form.split(" "), []
+    for sample in (min(cells[name], key=len) for name in cells):
+        count = sample.count(" ") + 1
+        forms.append(TimeForm(" ".join(words[:count]), sample))
+        words = words[count:]
+    said = ", ".join(filter(None, [times.form.said, f"as {form}"]))
+    return Rows({" ".join(cells): times.values}, [*cells], said, tuple(forms))
 
 
 def _in_columns(cells: Any, options: ReadOptions) -> Rows | None:
     """The only column of times that hardly repeats; or one of dates, with one of times of day."""
     read, problems = _all_times(cells, options)
     whole = [name for name, times in read.items() if 2 * times.values.nunique() > len(cells)]
-    if len(whole) > 1 and not _apart_by_a_constant([read[name].values for name in whole]):
+    naive = [read[name].values.dt.tz_localize(None) for name in whole]
+    if any((each - naive[0]).nunique() > 1 for each in naive):  # not apart by a constant
         ways = " or ".join(option("index", [name]) for name in whole)
         raise UnclearError(f"there are {len(whole)} columns of times, {whole}: say {ways}")
     for date in read if not whole else ():
-        found = [joined for name in cells.columns.drop(date) if (joined := dated_rows(cells, date, name, options))]
-        if found and 2 * found[0].times.nunique() > len(cells):
-            return found[0]
+        for name in cells.columns.drop(date):
+            joined = _joined(cells[[date, name]], options)
+            if joined is not None and 2 * joined.times.nunique() > len(cells):
+                return joined
     chosen = whole or [*read]
     if not chosen and problems and (options.time_format is None or len(problems) == len(cells.columns)):
         raise problems[0]
@@ -155,9 +172,9 @@ def _all_times(cells: Any, options: ReadOptions) -> tuple[dict[str, Times], list
     """The columns of times, and what is wrong with those that nearly are."""
     read: dict[str, Times] = {}
     problems: list[ValueError] = []
-    for name in cells.columns.drop([name for name in cells if plain_name(name) in ("year", "month")]):
+    for name in cells.columns.drop([name for name in cells if _plain(name) in ("year", "month")]):
         try:
-            times = None if (cells[name] == "").any() else as_times(cells[name], options)
+            times = None if (cells[name] == "").any() else _as_times(cells[name], options)
             if times is None and options.time_format is None:
                 _refuse_odd_ones(cells[name])
         except ValueError as error:
@@ -167,36 +184,20 @@ def _all_times(cells: Any, options: ReadOptions) -> tuple[dict[str, Times], list
     return read, problems
 
 
-def _apart_by_a_constant(columns: list[Any]) -> bool:
-    naive = [each.dt.tz_localize(None) for each in columns]
-    return all((each - naive[0]).nunique() == 1 for each in naive)
-
-
-def _refuse_odd_ones(column: Any) -> None:
-    """Refuse a column of times of which a few are none, such as a Total below them."""
-    if main_kind(column.iloc[:_SEEN]) != "time":
-        return
-    kinds = column.map(kind_of)
-    odd = column[kinds != "time"]
-    if not 0 < len(odd) <= 0.1 * len(column) + 1 or len(odd) > len(column) // 2:
-        return
-    last = column.index.isin(odd.index)[::-1].cumprod().sum()
-    end = f": say {option('skip_footer', int(last))} if the table ends above" if last == len(odd) else ": mend them"
-    raise UnclearError(
-        f"{column.name!r}: expected a time in every row, got {odd.iloc[0]!r} in row {odd.index[0] + 1} "
-        f"({len(odd)} rows){end}, or say {option('leave', [str(column.name)])}"
-    )
-
-
-def _calendar(cells: Any, _: ReadOptions) -> Rows | None:
-    return calendar_rows(cells)
+def _calendar(cells: Any, options: ReadOptions) -> Rows | None:
+    """Columns of a year and a month or a day of the year, and further parts of a time if there are such."""
+    chosen = [name for name in cells if _plain(name) in _CALENDAR]
+    units = {_CALENDAR[_plain(name)] for name in chosen}
+    return _joined(cells[chosen], options) if "%Y" in units and units & {"%m", "%j"} else None
 
 
 def _counted(cells: Any, options: ReadOptions) -> Rows | None:
+    """The first column, where its numbers grow and it is called as such a one, or not at all."""
     name = cells.columns[0]
-    is_named = plain_name(name) in _COUNTED
-    named = is_named or name in ("unnamed 1", "column 1")
-    numbers = _as_numbers(cells[name], options) if named and not (cells[name] == "").any() else None
+    is_named = _plain(name) in _COUNTED
+    if not is_named and name not in ("unnamed 1", "column 1"):
+        return None
+    numbers = _as_numbers(cells[name], options)
     if numbers is None or not numbers.is_monotonic_increasing or (name == "column 1" and numbers.diff().nunique() != 1):
         return None
     if not numbers.is_unique and is_named and not options.repeats:
@@ -205,14 +206,48 @@ def _counted(cells: Any, options: ReadOptions) -> Rows | None:
             f"in each row, {option('index', [str(name)])} {option('repeats')} for several readings at a time, "
             f"or {option('index', False)}"
         )
-    return Rows({name: numbers}, [name], "") if numbers.is_unique or options.repeats else None
+    return Rows({name: numbers}, [name]) if numbers.is_unique or options.repeats else None
 
 
 def _places(cells: Any, options: ReadOptions) -> Rows | None:
-    names = {plain_name(name): name for name in cells}
-    for pair in _PLACES:
-        chosen = [names[each] for each in names if each in pair]
-        numbers = {name: _as_numbers(cells[name], options) for name in chosen}
-        if len(chosen) == 2 and all(each is not None and each.notna().all() for each in numbers.values()):
-            return Rows(numbers, chosen, "")
-    return None
+    """Latitude and longitude or the like, in every row."""
+    names = {_plain(name): name for name in cells}
+    chosen = next(([names[each] for each in names if each in pair] for pair in _PLACES if pair <= {*names}), [])
+    numbers = {name: _as_numbers(cells[name], options) for name in chosen}
+    return Rows(numbers, chosen) if chosen and all(each is not None for each in numbers.values()) else None
+
+
+def _refuse_odd_ones(column: Any) -> None:
+    """Refuse a column of times of which a few are none, such as a Total below them."""
+    if main_kind(column.iloc[:_SEEN]) != "time":
+        return
+    is_odd = (column.map(kind_of) != "time").to_numpy()
+    if not 0 < is_odd.sum() <= min(0.1 * len(column) + 1, len(column) // 2):
+        return
+    first, last = int(is_odd.argmax()), int(is_odd[::-1].cumprod().sum())
+    end = f": say {option('skip_footer', last)} if the table ends above" if last == is_odd.sum() else ": mend them"
+    raise UnclearError(
+        f"{column.name!r}: expected a time in every row, got {column.iloc[first]!r} in row {first + 1} "
+        f"({is_odd.sum()} rows){end}, or say {option('leave', [str(column.name)])}"
+    )
+
+
+def _refuse_unread(cells: Any) -> None:
+    """Refuse to take rows in their order where a column is called a time, and could not be read as one."""
+    if 2 * sum(map(looks_like_time, map(str, cells))) > cells.shape[1] > 2:
+        raise UnclearError(
+            f"most columns have times for names, such as {cells.columns[-1]!r}: turn the table, so that each row is a "
+            f"time, or say {option('index', False)} for rows in their order"
+        )
+    name = next((name for name in cells if _plain(name) in _CALLED_TIME and (cells[name] != "").any()), None)
+    if name is None or (name != cells.columns[0] and cells[name].map(looks_like_number).all()):
+        return
+    raise UnclearError(
+        f"{name!r} is not read as times, nor as numbers that grow: {cells[name].iloc[0]!r}. Say "
+        f"{option('index', [str(name)])} if rows are known by it, {option('time_format', '%d.%m.%Y %H:%M')} if it is "
+        f"written otherwise, or {option('index', False)} for rows in their order"
+    )
+
+
+def _plain(name: Any) -> str:
+    return str(name).strip().lower()

@@ -2,65 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
-from .changes import Added, Cell
-from .encoded import COMPRESSED, Encoded, packed, read_text
-from .grid import BLANK, ONE_COLUMN, Grid
+import numpy as np
+
 from .layout import delimited
-from .options import ReadOptions
-from .typed_sources import read_parquet, read_workbook
+from .options import ReadOptions, UnclearError, option
+from .text import BLANK, COMPRESSED, ONE_COLUMN, Encoded, Grid, packed, read_text
 
-__all__ = [
-    "Source",
-    "TextSource",
-    "check_kind",
-    "is_delimited_as",
-    "kind_of_file",
-    "open_source",
-]
+__all__ = ["Added", "Cell", "Source", "check_kind", "converted", "is_delimited_as", "kind_of_file", "open_source"]
 
 _KINDS = {
     "text": ("", ".csv", ".tsv", ".tab", ".txt", ".dat", ".asc"),
     "workbook": (".xlsx", ".xlsm"),
     "parquet": (".parquet", ".pq"),
 }
-_TABS = (".tsv", ".tab")
-_SEEN = 400  # records that quoting is known from
+_NEEDS = {"workbook": ("openpyxl",), "parquet": ("pyarrow", "fastparquet")}
 
 
-class Source(Protocol):
-    """A file that was read."""
+class Cell(NamedTuple):
+    """What a cell becomes: as it is written in text, and its value."""
 
-    @property
-    def grid(self) -> Grid:
-        """Its cells."""
-
-    @property
-    def kind(self) -> str:
-        """As :func:`kind_of_file` has it."""
-
-    @property
-    def said(self) -> str:
-        """What kind of file it is, in words."""
-
-    def content(self, path: Path, cells: Mapping[tuple[int, int], Cell], added: Sequence[Added]) -> bytes:
-        """The same file with other cells, by record and field, and with further rows."""
+    text: str
+    value: Any
 
 
-class TextSource(NamedTuple):
+class Added(NamedTuple):
+    """A row that is added: the record that it follows, and its cells by their field."""
+
+    after: int
+    cells: dict[int, Cell]
+
+
+@dataclass(frozen=True)
+class TextSource:
     """Text: every byte stays, but for the cells that change."""
 
     encoded: Encoded
     grid: Grid
 
-    @property
-    def kind(self) -> str:
-        """The kind of file."""
-        return "text"
+    kind: ClassVar[str] = "text"
 
     @property
     def said(self) -> str:
@@ -71,59 +57,136 @@ class TextSource(NamedTuple):
 
     def content(self, path: Path, cells: Mapping[tuple[int, int], Cell], added: Sequence[Added]) -> bytes:
         """The bytes, compressed as the path says."""
-        fields = {field for _, field in cells} | {field for row in added for field in row.cells}
-        quoted = {field for field in fields if self._is_mostly_quoted(field)}
         lines: dict[int, list[str]] = {}
         for row in added:
-            lines.setdefault(row.after, []).append(self._line(row, quoted))
-        text = self.grid.joined({place: self._raw(place, cell.text, quoted) for place, cell in cells.items()}, lines)
-        return packed(self.encoded.encoded(text), path)
+            lines.setdefault(row.after, []).append(self._line(row))
+        changed = {place: self._raw(place, cell.text) for place, cell in cells.items()}
+        return packed(self.encoded.encoded(self.grid.joined(changed, lines)), path)
 
-    def _raw(self, place: tuple[int, int], text: str, quoted: set[int]) -> str:
+    def _raw(self, place: tuple[int, int], text: str) -> str:
         """A field with the quotes and the width of the one in its place."""
-        record, field = place
-        old = self.grid.records[record][field]
-        if self.grid.delimiter == BLANK:
-            blanks = old[: len(old) - len(old.lstrip())]
-            return text.rjust(len(old)) if len(text) < len(old) and blanks else blanks + text
-        new = self._in_quotes(text, is_quoted=field in quoted or old.strip().startswith('"'))
-        return new.rjust(len(old)) if old[:1] == " " else new
+        old = self.grid.records[place[0]][place[1]]
+        blanks = old[: len(old) - len(old.lstrip())]
+        if self.grid.delimiter == BLANK and len(text) >= len(old):
+            return blanks + text
+        new = f'"{text}"' if self.grid.delimiter in text or old.strip().startswith('"') else text
+        return new.rjust(len(old)) if blanks else new
 
-    def _in_quotes(self, text: str, *, is_quoted: bool) -> str:
-        return f'"{text}"' if is_quoted or self.grid.delimiter in text else text
-
-    def _is_mostly_quoted(self, field: int) -> bool:
-        seen = [fields[field] for fields in self.grid.records[:_SEEN] if field < len(fields)]
-        return 2 * sum(raw.startswith('"') for raw in seen) > sum(map(bool, seen))
-
-    def _line(self, row: Added, quoted: set[int]) -> str:
-        olds = self.grid.records[row.after]
+    def _line(self, row: Added) -> str:
+        """A further row, its fields as wide as those of the one before it where blanks are between them."""
+        olds, sign = self.grid.records[row.after], self.grid.delimiter
         texts = [row.cells[j].text if j in row.cells else "" for j in range(len(olds))]
-        if self.grid.delimiter == BLANK:
-            if not all(texts):
-                raise ValueError("every: expected a value in each field of a further row, as blanks are between them")
-            pairs = enumerate(zip(texts, olds, strict=True))
-            return "".join(text.rjust(max(len(old), len(text) + (j > 0))) for j, (text, old) in pairs)
-        cells = [self._in_quotes(text, is_quoted=j in quoted) if text else "" for j, text in enumerate(texts)]
-        return self.grid.delimiter.join(cells)
+        if sign != BLANK:
+            return sign.join(f'"{text}"' if sign in text else text for text in texts)
+        if not all(texts):
+            raise ValueError("every: expected a value in each field of a further row, as blanks are between them")
+        pairs = enumerate(zip(texts, olds, strict=True))
+        return "".join(text.rjust(max(len(old), len(text) + (j > 0))) for j, (text, old) in pairs)
+
+
+@dataclass(frozen=True)
+class WorkbookSource:
+    """A sheet of a workbook; formulas, styles and other sheets stay."""
+
+    path: Path
+    sheet: str
+    grid: Grid
+
+    kind: ClassVar[str] = "workbook"
+
+    @property
+    def said(self) -> str:
+        """The sheet."""
+        return f"sheet {self.sheet!r}"
+
+    def content(self, path: Path, cells: Mapping[tuple[int, int], Cell], added: Sequence[Added]) -> bytes:
+        """The workbook's bytes."""
+        import openpyxl
+
+        book = openpyxl.load_workbook(self.path, keep_vba=path.suffix.lower() == ".xlsm")
+        sheet = book[self.sheet]
+        for (record, field), cell in cells.items():
+            sheet.cell(record + 1, field + 1).value = cell.value
+        for row in sorted(added, key=lambda each: each.after)[::-1]:  # from the last one, which moves no other
+            sheet.insert_rows(row.after + 2)
+            for field, cell in row.cells.items():
+                new, old = sheet.cell(row.after + 2, field + 1), sheet.cell(row.after + 1, field + 1)
+                new.value, new.number_format = cell.value, old.number_format
+        stream = BytesIO()
+        book.save(stream)
+        return stream.getvalue()
+
+
+@dataclass(frozen=True)
+class ParquetSource:
+    """A frame of a parquet file; types stay, but whole numbers become floating-point ones where others fill them."""
+
+    frame: Any
+    grid: Grid
+
+    kind: ClassVar[str] = "parquet"
+
+    said: ClassVar[str] = "parquet"
+
+    def content(self, path: Path, cells: Mapping[tuple[int, int], Cell], added: Sequence[Added]) -> bytes:
+        """The file's bytes."""
+        import pandas as pd
+
+        frame = _with_names(self.frame)
+        for field in {field for _, field in cells}:
+            values = {record - 1: cell.value for (record, place), cell in cells.items() if place == field}
+            column = frame.iloc[:, field].copy()
+            if column.dtype.kind in "iu" and any(value != int(value) for value in values.values()):
+                column = column.astype("float64" if isinstance(column.dtype, np.dtype) else "Float64")
+            column.iloc[[*values]] = [*values.values()]
+            frame.isetitem(field, column)
+        if added:
+            new = pd.DataFrame([{frame.columns[j]: cell.value for j, cell in row.cells.items()} for row in added])
+            keys = [*range(len(frame)), *(row.after - 0.5 for row in added)]
+            frame = pd.concat([frame, new]).set_axis(keys).sort_index(kind="stable").reset_index(drop=True)
+        names = [name for name in self.frame.index.names if not isinstance(self.frame.index, pd.RangeIndex)]
+        stream = BytesIO()
+        (frame.set_index(names) if names and None not in names else frame).to_parquet(stream)
+        return stream.getvalue()
+
+
+Source = TextSource | WorkbookSource | ParquetSource
+
+
+def open_source(path: Path, options: ReadOptions) -> Source:
+    """Read a file: its cells, and the way back."""
+    check_kind(path)
+    kind = kind_of_file(path)
+    if kind == "parquet":
+        return _read_parquet(path)
+    if kind == "workbook":
+        return _read_workbook(path, options.sheet)
+    encoded = read_text(path, options.encoding)
+    return TextSource(encoded, delimited(encoded.text, options))
+
+
+def converted(whole: Any, path: Path) -> bytes:
+    """A frame as another kind of file, by the ending of its path."""
+    import pandas as pd
+
+    stream, kind = BytesIO(), kind_of_file(path)
+    if kind == "parquet":
+        whole.to_parquet(stream, index=False)
+    elif kind == "workbook":
+        whole = whole.astype(dict.fromkeys(whole.select_dtypes("datetimetz"), str))
+        with pd.ExcelWriter(stream, engine="openpyxl") as writer:
+            whole.to_excel(writer, index=False)
+    else:
+        sign = "," if is_delimited_as(path, ",") else "\t"
+        return packed(whole.to_csv(index=False, sep=sign, lineterminator="\n").encode(), path)
+    return stream.getvalue()
 
 
 def kind_of_file(path: Path) -> str:
-    """The kind of a file by its ending.
-
-    Args:
-        path: of a table.
-
-    Returns:
-        "text", "workbook" or "parquet".
-
-    Raises:
-        ValueError: if it is a file of another kind.
-    """
-    ending = path.suffix.lower()
-    plain = Path(path.stem).suffix.lower() if ending in COMPRESSED else ending
+    """The kind of a file by its ending."""
+    plain = _ending(path)
     found = next((kind for kind, endings in _KINDS.items() if plain in endings), None)
-    if found is None or (ending in COMPRESSED and found != "text"):
+    if found is None or (plain != path.suffix.lower() and found != "text"):
         endings = ", ".join(each for kind in _KINDS.values() for each in kind if each)
         raise ValueError(
             f"{path}: expected a table ({endings}; text also {', '.join(COMPRESSED)}), got {path.suffix!r}"
@@ -132,46 +195,85 @@ def kind_of_file(path: Path) -> str:
 
 
 def check_kind(path: Path) -> None:
-    """Refuse a file that cannot be read or written, by its ending.
-
-    Args:
-        path: of a table.
-
-    Raises:
-        ImportError: if what reads it is not installed.
-    """
-    kind = kind_of_file(path)
-    if kind == "workbook" and find_spec("openpyxl") is None:
+    """Refuse a file that cannot be read or written, by its ending."""
+    needed = _NEEDS.get(kind_of_file(path), ())
+    if needed and not any(map(find_spec, needed)):
         raise ImportError(
-            f"{path}: workbooks need openpyxl, which the extra 'files' installs: pip install \"cgp[files]\""
+            f"{path}: such files need {needed[0]}, which the extra 'files' installs: pip install \"cgp[files]\""
         )
-    if kind == "parquet" and not any(map(find_spec, ("pyarrow", "fastparquet"))):
-        raise ImportError(
-            f"{path}: parquet needs pyarrow, which the extra 'files' installs: pip install \"cgp[files]\""
-        )
-
-
-def open_source(path: Path, options: ReadOptions) -> Source:
-    """Read a file.
-
-    Args:
-        path: of a table.
-        options: what is known of it.
-
-    Returns:
-        Its cells, and the way back.
-    """
-    check_kind(path)
-    kind = kind_of_file(path)
-    if kind == "parquet":
-        return read_parquet(path)
-    if kind == "workbook":
-        return read_workbook(path, options.sheet)
-    encoded = read_text(path, options.encoding)
-    return TextSource(encoded, delimited(encoded.text, options))
 
 
 def is_delimited_as(path: Path, delimiter: str) -> bool:
     """Whether the ending of a text file fits its delimiter."""
-    ending = Path(path.stem).suffix.lower() if path.suffix.lower() in COMPRESSED else path.suffix.lower()
-    return ending not in _TABS or delimiter == "\t"
+    return _ending(path) not in (".tsv", ".tab") or delimiter == "\t"
+
+
+def _ending(path: Path) -> str:
+    """The ending of a path, without that of a compressed file."""
+    ending = path.suffix.lower()
+    return Path(path.stem).suffix.lower() if ending in COMPRESSED else ending
+
+
+def _read_parquet(path: Path) -> ParquetSource:
+    import pandas as pd
+
+    try:
+        frame = pd.read_parquet(path)
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path}: expected parquet, got a damaged file: {error}") from error
+    whole = _with_names(frame)
+    columns = [_texts(whole.iloc[:, j]) for j in range(whole.shape[1])]
+    return ParquetSource(frame, _grid([[str(name) for name in whole.columns], *zip(*columns, strict=True)]))
+
+
+def _with_names(frame: Any) -> Any:
+    """A frame whose index is among its columns, if it has one."""
+    import pandas as pd
+
+    return frame.copy() if isinstance(frame.index, pd.RangeIndex) else frame.reset_index()
+
+
+def _texts(column: Any) -> list[str]:
+    shown = np.float32 if str(column.dtype).lower() == "float32" else lambda value: value  # -999.9, not all its digits
+    return ["" if is_missing else str(shown(value)) for value, is_missing in zip(column, column.isna(), strict=True)]
+
+
+def _read_workbook(path: Path, wanted: str | None) -> WorkbookSource:
+    import zipfile
+
+    import openpyxl
+
+    try:
+        book = openpyxl.load_workbook(path, data_only=True)
+    except (zipfile.BadZipFile, KeyError, OSError, ValueError) as error:
+        raise ValueError(f"{path}: expected a workbook, got a damaged file: {error}") from error
+    sheets = {sheet.title: [[_cell_text(v) for v in row] for row in sheet.values] for sheet in book.worksheets}
+    full = [name for name, rows in sheets.items() if any(map(any, rows))]
+    if wanted is not None and wanted not in full:
+        raise ValueError(f"sheet: expected one of {full}, got {wanted!r}")
+    if len(full) > 1 and wanted is None:
+        raise UnclearError(f"it has {len(full)} sheets: say {' or '.join(option('sheet', name) for name in full)}")
+    if not full:
+        raise ValueError(f"{path}: expected a table, got an empty workbook")
+    name = wanted or full[0]
+    rows = sheets[name]
+    width = max(j + 1 for row in rows for j, text in enumerate(row) if text)
+    last = max(n for n, row in enumerate(rows) if any(row))
+    return WorkbookSource(path, name, _grid([row[:width] if any(row) else [""] for row in rows[: last + 1]]))
+
+
+def _cell_text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value.isoformat(" ") if hasattr(value, "hour") and hasattr(value, "year") else str(value)
+
+
+def _grid(rows: Iterable[Sequence[str]]) -> Grid:
+    """Cells as a grid: fields with quotes in them are quoted."""
+    records = [[_field(text) for text in row] for row in rows]
+    return Grid(records, ["\n"] * len(records), "\t")
+
+
+def _field(text: str) -> str:
+    plain = text.replace("\t", " ")
+    return '"{}"'.format(plain.replace('"', '""')) if any(sign in plain for sign in '"\r\n') else plain

@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from cgp.tables.frames.files.columns import columns_of
-from cgp.tables.frames.files.hints import UnclearError
-from cgp.tables.frames.files.options import ReadOptions
+from cgp.tables.frames.files.options import ReadOptions, UnclearError
 
 MANY = [f"{10 + np.sin(k):.2f}" for k in range(30)]
 

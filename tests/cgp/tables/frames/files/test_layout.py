@@ -1,10 +1,12 @@
 """Lines of a file: which hold names, units and rows, and which are left as they are."""
 
+from io import StringIO
+
+import pandas as pd
 import pytest
 
-from cgp.tables.frames.files.hints import UnclearError
 from cgp.tables.frames.files.layout import cells_of, delimited, layout_of
-from cgp.tables.frames.files.options import ReadOptions
+from cgp.tables.frames.files.options import ReadOptions, UnclearError
 
 ROWS = "2020-01-30,1.5,2\n2020-01-31,,3\n2020-02-01,2.5,4\n2020-02-02,2.5,5\n"
 
@@ -117,12 +119,15 @@ def test_blanks_are_between_fields_where_nothing_else_is():
 
 
 def test_cells_are_those_of_pandas():
-    text = 't,"a ""x""",b\n1, 2 ,"x, y"\n2,NA,\n'
+    text = 't,"a ""x""",b\n1, 2 ,"x, y"\n2,NA,\n3,5" pipe,"2\n4"\n'
     known = ReadOptions(header=True)
     grid = delimited(text, known)
     cells = cells_of(grid, layout_of(grid, known))
-    assert cells.to_dict("list") == {"t": ["1", "2"], 'a "x"': ["2", "NA"], "b": ["x, y", ""]}
-    for broken in ('t,a\n1,"2\n3,4\n', 't,a\n1,2\n3,"x"y"\n'):
-        grid = delimited(broken, known)
-        with pytest.raises(UnclearError, match="quote"):
-            cells_of(grid, layout_of(grid, known))
+    theirs = pd.read_csv(StringIO(text), dtype="str", keep_default_na=False, na_filter=False)
+    pd.testing.assert_frame_equal(cells, theirs.apply(lambda column: column.str.strip()))
+
+
+@pytest.mark.parametrize("broken", ['t,a\n1,"2\n3,4\n', 't,a\n1,2\n3,"x"y"\n', 't,a\n1, "2,5"\n2,3\n'])
+def test_broken_quotes_are_refused(broken):
+    with pytest.raises(UnclearError, match="quote"):
+        layout(broken, header=True, delimiter=",")

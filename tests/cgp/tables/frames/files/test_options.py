@@ -2,7 +2,7 @@
 
 import pytest
 
-from cgp.tables.frames.files.options import ReadOptions
+from cgp.tables.frames.files.options import ReadOptions, UnclearError, as_arguments, as_flags, option
 
 
 def test_words_stand_for_signs_and_names_for_lists():
@@ -24,9 +24,37 @@ def test_words_stand_for_signs_and_names_for_lists():
         ({"index": True}, "index: expected names of columns, or False, got True"),
         ({"long": ["a", "b"]}, r"long: expected three columns, of series, time and value, got \['a', 'b'\]"),
         ({"skip_rows": -1}, "skip_rows: expected a number of lines, got -1"),
+        ({"index": ["n"], "inputs": ["m"]}, "index and inputs: expected one of them, got both"),
         ({"skip_footer": -1}, "skip_footer: expected a number of lines, got -1"),
     ],
 )
 def test_others_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         ReadOptions(**options)
+
+
+@pytest.mark.parametrize(
+    ("given", "argument", "flag"),
+    [
+        (("dayfirst",), "dayfirst=True", "--dayfirst"),
+        (("dayfirst", False), "dayfirst=False", "--monthfirst"),
+        (("header", False), "header=False", "--no-header"),
+        (("units_row", False), "units_row=False", "--no-units-row"),
+        (("skip_footer", 0), "skip_footer=0", "--skip-footer 0"),
+        (("skip_rows", 1), "skip_rows=1", "--skip-rows 1"),
+        (("decimal", ","), "decimal=','", "--decimal ,"),
+        (("delimiter", "\t"), "delimiter='\\t'", "--delimiter TAB"),
+        (("missing", ["ND", "<"]), "missing=['ND', '<']", "--missing ND '<'"),
+        (("long", ["a b", "t", "v"]), "long=['a b', 't', 'v']", "--long 'a b',t,v"),
+    ],
+)
+def test_an_option_is_spelled_twice(given, argument, flag):
+    text = f"say {option(*given)} or not"
+    assert as_arguments(text) == f"say {argument} or not"
+    assert as_flags(text) == f"say {flag} or not"
+
+
+def test_an_error_reads_as_python_and_has_flags():
+    error = UnclearError(f"it is {option('decimal', '.')}")
+    assert (str(error), error.flags) == ("it is decimal='.'", "it is --decimal .")
+    assert isinstance(error, ValueError)

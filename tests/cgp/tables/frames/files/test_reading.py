@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cgp.tables import TableFile, read_table
-from cgp.tables.frames.files.hints import UnclearError
+from cgp.tables.frames.files.options import UnclearError
 
 ROOT = Path(__file__).parents[5]
 HOURLY = "time;a;note\n2024-01-30 00:00;1,5;x\n2024-01-30 01:00;;\n2024-01-30 04:00;2,5;y\n"

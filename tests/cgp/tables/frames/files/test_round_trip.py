@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from cgp.tables import read_table
-from cgp.tables.frames.files.hints import UnclearError
+from cgp.tables.frames.files.options import UnclearError
 
 MARKS = {"utf-8": b"", "utf-8-sig": codecs.BOM_UTF8, "utf-16-le": codecs.BOM_UTF16_LE, "cp1252": b""}
 FORMS = (

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from cgp.tables import read_table
-from cgp.tables.frames.files.hints import UnclearError
+from cgp.tables.frames.files.options import UnclearError
 from cgp.tables.frames.files.sources import check_kind, kind_of_file
 
 FRAME = pd.DataFrame(

@@ -3,11 +3,18 @@
 import pandas as pd
 import pytest
 
-from cgp.tables.frames.files.clocks import read_compact
-from cgp.tables.frames.files.hints import UnclearError
-from cgp.tables.frames.files.times import looks_like_time, read_times, time_of_day
+from cgp.tables.frames.files import times as module
+from cgp.tables.frames.files.options import ReadOptions, UnclearError
+from cgp.tables.frames.files.times import looks_like_time
 
 TIMES = pd.date_range("2018-01-09 00:00", periods=60, freq="7h").as_unit("us")
+
+
+def read_times(texts, name="t", dayfirst=None, form=None, *, is_whole=False):
+    options = ReadOptions(dayfirst=dayfirst, time_format=form)
+    return module.read_times(texts.rename(name), options, is_whole=is_whole)
+
+
 CLEAR = [
     "%d.%m.%Y %H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d, %H:%M", "%d/%m/%Y %H:%M", "%m/%d/%Y %I:%M %p", "%m/%d/%Y %I:%M%p",
     "%d-%b-%Y %H.%M", "%b %d, %Y %H:%M", "%B %d, %Y %H:%M", "%d. %B %Y %H:%M", "%d %B %Y %H:%M",
@@ -150,7 +157,7 @@ def test_forms_are_told_from_numbers():
     ],
 )
 def test_compact_times(texts, last):
-    times = read_compact(pd.Series(texts))
+    times = read_times(pd.Series(texts), is_whole=True)
     assert times.values.iloc[-1] == pd.Timestamp(last)
     assert times.form.write(times.values) == texts
 
@@ -159,11 +166,4 @@ def test_compact_times(texts, last):
     "texts", [["20181301"], ["20180131", "201801"], ["99990101"], ["12345"], ["20180131", "x0180131"]]
 )
 def test_other_whole_numbers_are_no_times(texts):
-    assert read_compact(pd.Series(texts)) is None
-
-
-def test_times_of_day():
-    clock = time_of_day(pd.Series(["18:30", "6:30:05", "12:00:00.5"])).values
-    assert [*clock.dt.total_seconds()] == [66_600.0, 23_405.0, 43_200.5]
-    assert [*time_of_day(pd.Series(["12:00 AM", "1:30 pm"])).values.dt.total_seconds()] == [0.0, 48_600.0]
-    assert all(time_of_day(pd.Series([text])) is None for text in ("25:00", "24:30", "12:75", "12", "x", "12:30 x"))
+    assert read_times(pd.Series(texts), is_whole=True) is None

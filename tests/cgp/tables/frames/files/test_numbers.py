@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cgp.tables.frames.files.hints import UnclearError
-from cgp.tables.frames.files.notation import NumberForm, Precision, form_of_numbers, is_beyond, is_label
+from cgp.tables.frames.files.numbers import NumberForm, Precision, form_of_numbers, kind_of, main_kind
+from cgp.tables.frames.files.options import ReadOptions, UnclearError
 
 
 def form(columns, decimal=None, thousands=None, delimiter=";"):
-    return form_of_numbers(columns, decimal, thousands, delimiter)
+    return form_of_numbers(columns, ReadOptions(decimal=decimal, thousands=thousands), delimiter)
 
 
 @pytest.mark.parametrize(
@@ -94,10 +94,24 @@ def test_digits_of_a_column():
     assert Precision.of([], NumberForm()).write(0.6) == "1"
 
 
-def test_names_are_told_from_numbers():
-    assert is_label(["1", "007"])
-    assert not is_label(["0", "10", "0.5"])
-    assert is_beyond(["9007199254740993"])
-    assert not is_beyond(["9007199254740992", "9007199254740993.5"])
+def test_a_form_is_said():
     assert NumberForm(",", ".").said == "decimal comma, thousands grouped by '.'"
     assert NumberForm().said == "decimal point"
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts"),
+    [
+        ("number", ["1", "-1.5", "1,036", "1.036,5", "1 000", "1'000", ".5", "2e-3", "−3"]),
+        ("time", ["2020-01-31", "31.01.2020 18:30", "Jan-18"]),
+        ("word", ["ND", "<0.5", "1 mm", "inf", "18:30", "12%"]),
+        ("", ["", "NA", "nan", "--", "?", "#N/A"]),
+    ],
+)
+def test_kinds(kind, texts):
+    assert [kind_of(text) for text in texts] == [kind] * len(texts)
+
+
+def test_most_cells_decide():
+    assert main_kind(["1", "2", "x", "", ""]) == "number"
+    assert main_kind(["", "NA"]) == ""

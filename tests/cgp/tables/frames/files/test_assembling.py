@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
-from cgp.tables.frames.files.hints import UnclearError
-from cgp.tables.frames.files.spacing import absent_times, median_step, said_step
+from cgp.tables.frames.files.assembling import absent_times, median_step, said_step
+from cgp.tables.frames.files.options import UnclearError
 
 
 def absent(texts, every):

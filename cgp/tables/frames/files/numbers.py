@@ -1,0 +1,169 @@
+"""Numbers as they are written: decimal signs and groups of thousands, which a file has one kind of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .options import ReadOptions, UnclearError, option
+from .times import looks_like_time
+
+__all__ = ["ABSENT", "NumberForm", "Precision", "form_of_numbers", "kind_of", "looks_like_number", "main_kind"]
+
+# Words that spreadsheets, R, pandas and data bases write for what is missing, in columns that are numbers otherwise
+ABSENT = frozenset(["NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "-nan", "<NA>", "NULL", "null", "None"])
+_NUMBER = re.compile(r"[-+−]?(\d[\d.,'’ \u00a0\u202f\u2009]*|[.,]\d+)([eE][-+]?\d+)?")
+_GROUPS = {" ": " \u00a0\u202f\u2009", "'": "'’"}  # signs that are written for each other
+
+
+def looks_like_number(text: str) -> bool:
+    """Whether a text is a number in some notation."""
+    return _NUMBER.fullmatch(text) is not None
+
+
+def kind_of(text: str) -> str:
+    """The kind of a cell: "", "number", "time" or "word"."""
+    if not text or text in ABSENT or not any(map(str.isalnum, text)):
+        return ""
+    if looks_like_number(text):
+        return "number"
+    return "time" if looks_like_time(text) else "word"
+
+
+def main_kind(texts: Iterable[str]) -> str:
+    """What most of the cells of a column are, of those that are anything."""
+    kinds = [kind for kind in map(kind_of, texts) if kind]
+    return max(("number", "time", "word"), key=kinds.count) if kinds else ""
+
+
+class NumberForm(NamedTuple):
+    """Signs of numbers.
+
+    Attributes:
+        decimal: a point or a comma.
+        thousands: what groups of three digits are apart by, or nothing.
+    """
+
+    decimal: str = "."
+    thousands: str = ""
+
+    @property
+    def groups(self) -> str:
+        """All signs that groups may be apart by."""
+        return _GROUPS.get(self.thousands, self.thousands)
+
+    def plain(self, text: str) -> str | None:
+        """A number as Python writes it."""
+        if not _pattern(self).fullmatch(text):
+            return None
+        return text.translate({**{ord(sign): "" for sign in self.groups}, ord(self.decimal): ".", ord("−"): "-"})
+
+    def numbers(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """Texts as numbers, NaN for those that are none: ``(n,)``."""
+        return np.array([np.nan if (plain := self.plain(text)) is None else float(plain) for text in texts])
+
+    @property
+    def said(self) -> str:
+        """The form in words."""
+        grouped = f", thousands grouped by {self.thousands!r}" if self.thousands else ""
+        return f"decimal {'point' if self.decimal == '.' else 'comma'}{grouped}"
+
+
+_FORMS = [NumberForm(decimal, group) for group in ("", ",", ".", " ", "'") for decimal in ".," if group != decimal]
+
+
+class Precision(NamedTuple):
+    """The digits of a column.
+
+    Attributes:
+        form: of its numbers.
+        decimals: the most that a reading has.
+        significant: digits of numbers with an exponent, 0 where most have none.
+        grouped: whether thousands are grouped.
+    """
+
+    form: NumberForm
+    decimals: int
+    significant: int
+    grouped: bool
+
+    @classmethod
+    def of(cls, texts: Sequence[str], form: NumberForm) -> Precision:
+        """The digits of readings."""
+        plain = [each for each in map(form.plain, texts) if each is not None]
+        decimals = max((-int(Decimal(each).as_tuple().exponent) for each in plain), default=0)
+        floats = [len(Decimal(each).as_tuple().digits) for each in plain if "e" in each.lower()]
+        grouped = any(sign in each for each in texts for sign in form.groups)
+        return cls(form, max(decimals, 0), max(floats) if 2 * len(floats) > len(plain) else 0, grouped)
+
+    def write(self, value: float) -> str:
+        """A number as the column writes it."""
+        text = f"{value:.{self.significant - 1}e}" if self.significant else f"{value:,.{self.decimals}f}"
+        text = text if float(text.replace(",", "")) else text.removeprefix("-")
+        return text.translate({ord(","): self.form.thousands if self.grouped else "", ord("."): self.form.decimal})
+
+    def write_error(self, value: float) -> str:
+        """A standard deviation with the digits of the column, or as many more as two that count need."""
+        if value <= 0 or self.significant:
+            return self.write(value)
+        return self._replace(decimals=max(self.decimals, 1 - int(np.floor(np.log10(value))))).write(value)
+
+
+def form_of_numbers(columns: Mapping[str, Sequence[str]], options: ReadOptions, delimiter: str) -> NumberForm:
+    """The form of the numbers of a file."""
+    asked = (options.decimal, options.thousands)
+    has_comma = any("," in text for texts in columns.values() for text in texts)
+    forms = [form for form in _FORMS if all(sign in (None, own) for own, sign in zip(form, asked, strict=True))]
+    # Points for thousands are not written between commas
+    usual = [f for f in forms if f.thousands != "." or delimiter != "," or has_comma or options.thousands == "."]
+    fitting = [form for form in usual if all(_fits(form, texts) for texts in columns.values())]
+    if not fitting:
+        raise UnclearError(_unfit(columns, usual))
+    for name, texts in columns.items():
+        read = [form.numbers(texts) for form in fitting]
+        for form, values in zip(fitting, read, strict=True):
+            if (values != read[0]).any():
+                text = texts[int(np.argmax(values != read[0]))]
+                ways = [f"{each.numbers([text])[0]:g} ({_deciding(each, text)})" for each in (fitting[0], form)]
+                raise UnclearError(f"{name!r}: {text!r} is {' or '.join(ways)}: say which")
+    return fitting[0]
+
+
+@lru_cache(maxsize=64)
+def _pattern(form: NumberForm) -> re.Pattern[str]:
+    point = re.escape(form.decimal)
+    groups = rf"[1-9]\d{{0,2}}(?:[{re.escape(form.groups)}]\d{{3}})+|" if form.thousands else ""
+    return re.compile(rf"[-+−]?(?:(?:{groups}\d+)(?:{point}\d*)?|{point}\d+)(?:[eE][-+]?\d+)?")
+
+
+def _fits(form: NumberForm, texts: Sequence[str]) -> bool:
+    """Whether all texts are numbers in a form, and those that are large are grouped if any is."""
+    if any(form.plain(text) is None for text in texts):
+        return False
+    grouped = any(sign in text for text in texts for sign in form.groups)
+    bare = {text for text in texts if re.match(r"[-+−]?\d{4}", text)}
+    return not grouped or len(bare) < 2  # one may be a code for what is missing
+
+
+def _deciding(form: NumberForm, text: str) -> str:
+    """The option that makes a text the number that it is in a form."""
+    if form.thousands and form.thousands in text:
+        return option("thousands", form.thousands)
+    return option("decimal", form.decimal)
+
+
+def _unfit(columns: Mapping[str, Sequence[str]], forms: Sequence[NumberForm]) -> str:
+    """Which text no form reads with the others."""
+    cells = [(name, text) for name, texts in columns.items() for text in texts]
+    best = max(forms, key=lambda form: sum(form.plain(text) is not None for _, text in cells))
+    name, text = next(((name, text) for name, text in cells if best.plain(text) is None), cells[0])
+    return (
+        f"{name!r}: {text!r} is no number with a {best.said}, as the others are: say {option('decimal', ',')} or "
+        f"{option('thousands', ',')}, mend it, or leave the column alone, {option('leave', [name])}"
+    )
