@@ -44,7 +44,7 @@ class KSVD(nn.Module):
 
     def features(self, tokens: AttentionInputs) -> tuple[Tensor, Tensor]:
         r"""Features of queries and keys, :math:`\varphi_q` and :math:`\varphi_k`, zero at padded tokens."""
-        phi_q, phi_k = (nn.functional.normalize(x, dim=-1) for x in (tokens.q, tokens.k))
+        phi_q, phi_k = kep_svgp.unit_rows(tokens.q), kep_svgp.unit_rows(tokens.k)
         return mask_tokens(phi_q, tokens.query_padding), mask_tokens(phi_k, tokens.key_padding)
 
     def project(self, phi_q: Tensor, phi_k: Tensor, tokens: AttentionInputs) -> Projections:

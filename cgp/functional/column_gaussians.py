@@ -138,11 +138,11 @@ class _PairForms(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, columns: Tensor, weights: Tensor, first: Tensor, second: Tensor) -> Tensor:
         ctx.save_for_backward(columns, weights, first, second)
-        forms = columns.new_empty(columns.shape[0], columns.shape[2], weights.shape[1])
+        forms = columns.new_empty(*weights.shape[:2], columns.shape[2])
         for head, part in _pieces(columns):
             pairs = _pairs(columns[head, :, part].contiguous(), first, second)
-            torch.mm(pairs.mT, weights[head].mT, out=forms[head, part])
-        return forms
+            torch.mm(weights[head], pairs, out=forms[head, :, part])
+        return forms.mT.contiguous()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

@@ -22,14 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .column_gaussians import ColumnGaussian
 from .gaussians import Gaussian
-from .linalg import cholesky
+from .linalg import cholesky, may_own_backward
 from .padding import mask_tokens
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "primal_weights",
     "projections",
     "residual_variances",
+    "unit_rows",
 ]
 
 BRANCHES = ("both", "e", "r")
@@ -59,6 +60,39 @@ class Projections(NamedTuple):
     e: Tensor
     r: Tensor
     trace: Tensor
+
+
+def unit_rows(x: Tensor) -> Tensor:
+    r"""Features of the cosine kernel, :math:`\varphi(x) = x/\|x\|`, zero for x = 0; ``(*batch, n, s)``.
+
+    Example:
+        >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+        tensor([[0.6000, 0.8000],
+                [0.0000, 0.0000]])
+    """
+    return _UnitRows.apply(x)[0] if may_own_backward() else nn.functional.normalize(x, dim=-1)
+
+
+class _UnitRows(torch.autograd.Function):
+    """Contiguous features, as products need them, of which alone the backward pass is made."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_(min=1e-12)
+        unit = torch.div(x, norm, out=x.new_empty(x.shape))
+        ctx.save_for_backward(unit, norm)
+        ctx.set_materialize_grads(False)
+        return unit, norm
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> Tensor | None:
+        unit, norm = ctx.saved_tensors
+        of_unit, of_norm = gradients
+        along = None if of_norm is None else of_norm * unit
+        if of_unit is None:
+            return along
+        of_x = torch.addcmul(of_unit, unit, (of_unit * unit).sum(-1, keepdim=True), value=-1.0) / norm
+        return of_x if along is None else of_x + along
 
 
 def landmarks(tokens: Tensor, count: int, padding: Tensor | None = None) -> Tensor:

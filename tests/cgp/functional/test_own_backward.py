@@ -12,6 +12,7 @@ from cgp.attention.formulas.kernel_attention import kernel_attention
 from cgp.functional.column_gaussians import column_quadratic_forms
 from cgp.functional.distances import log_squared_exponential, squared_distance
 from cgp.functional.gaussians import MarginalGaussian
+from cgp.functional.kep_svgp import unit_rows
 from cgp.functional.kernels import (
     _matern_value,
     canonical,
@@ -110,6 +111,11 @@ CASES = {
         lambda a, m: torch.einsum("...in,...ij,...jn->...n", a, m, a),
         lambda: (normal(2, 2, 3, 4), normal(2, 3, 3)),
     ),
+    "unit rows": (
+        unit_rows,
+        lambda x: torch.nn.functional.normalize(x, dim=-1),
+        lambda: (normal(2, 3, 4, 2).transpose(1, 2),),
+    ),
     "column quadratic forms": (
         lambda a, m: column_quadratic_forms(a, symmetric(m)),
         lambda a, m: torch.einsum("bhni,hcij,bhnj->bhnc", a, symmetric(m), a),
@@ -204,3 +210,11 @@ def test_features_keep_no_copies_of_the_tokens():
         features(RBF, points, whitening, x.transpose(1, 2), z.transpose(1, 2))
     assert sum(t.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() for t in kept) == 2
     assert len(kept) == 6  # points and their centre, whitening, two sets of tokens and the covariance
+
+
+def test_unit_rows_of_zeros_are_zero_and_have_finite_gradients():
+    x = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
+    y = unit_rows(x)
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    assert not y.any()
+    assert gradient.isfinite().all()
