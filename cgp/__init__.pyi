@@ -23,7 +23,7 @@ from .attention import (
 )
 from .networks.assess.assess import assess
 from .networks.assess.assessment import Assessment
-from .networks.convert import convert, describe
+from .networks.convert import convert, describe, replace_attention
 from .networks.detect.detector import Detector
 from .networks.methods.calibrate import calibrate
 from .networks.methods.calibration import Calibration
@@ -82,6 +82,7 @@ __all__ = [
     "predict",
     "predict_batches",
     "regression",
+    "replace_attention",
     "save_pretrained",
     "statespace",
     "tables",

@@ -112,6 +112,8 @@ class Attention(SamplingMixin, FreezableModule):
         num_heads: h, which divides d; each head has width s = d / h.
         processes: names of the projections, among "query" (omitted if queries use the keys' map), "key", "value" and
             "latent".
+        dropout: probability with which a channel of the heads' outputs is zero in training. (The weights of a posterior
+            cannot be dropped: what is left is no posterior.)
 
     Attributes:
         takes_any_mask: whether the block accepts any ``attn_mask``, not only padding or a causal one.
@@ -132,7 +134,12 @@ class Attention(SamplingMixin, FreezableModule):
     batch_first, _qkv_same_embed_dim = True, False  # torch.nn.TransformerEncoderLayer asks for them
 
     def __init__(
-        self, embed_dim: int, num_heads: int, *, processes: tuple[str, ...] = ("query", "key", "value")
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        processes: tuple[str, ...] = ("query", "key", "value"),
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
@@ -144,6 +151,7 @@ class Attention(SamplingMixin, FreezableModule):
         self.processes = processes
         self.in_proj = nn.Linear(embed_dim, len(processes) * embed_dim)
         self.out_proj = nn.Linear(embed_dim, embed_dim)
+        self.dropout = nn.Dropout(dropout)
         self._reset_projections()
 
     __call__ = nn.Module.__call__  # gpytorch.Module's skips forward hooks, on which converters and tracers rely
@@ -352,7 +360,7 @@ class Attention(SamplingMixin, FreezableModule):
 
     def merge(self, heads: Tensor, dtype: torch.dtype) -> Tensor:
         """Concatenate heads ``(*batch, h, N, s)`` and apply the output projection, ``(*batch, N, d)`` in ``dtype``."""
-        return self.out_proj(heads.transpose(-2, -3).flatten(-2).to(dtype))
+        return self.out_proj(self.dropout(heads.transpose(-2, -3).flatten(-2).to(dtype)))
 
     def _project_heads(self, query: Tensor, memory: Tensor, value: Tensor | None, is_self: bool) -> dict[str, Tensor]:
         """Tokens of every process, by its name; one fused product for self-attention."""

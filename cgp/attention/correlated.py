@@ -68,10 +68,11 @@ class CorrelatedAttention(PriorAmplitude, GaussianProcessAttention):
         noise: float = 0.01,
         objective: str | None = None,
         amplitude: float | None = None,
+        dropout: float = 0.0,
     ) -> None:
         _check_options(coupling, mean, kernel, objective)
         processes = ("query", "key", "value") + (("latent",) if coupling == "latent" else ())
-        super().__init__(embed_dim, num_heads, processes=processes, kernel=kernel, noise=noise)
+        super().__init__(embed_dim, num_heads, processes=processes, kernel=kernel, noise=noise, dropout=dropout)
         self.coupling, self.objective = coupling, objective
         self.regresses, self.queries_of_keys = mean == "regression", mean == "kernel"
         self.takes_causal = coupling == "direct"

@@ -46,8 +46,9 @@ class GaussianProcessAttention(Attention):
         processes: tuple[str, ...] = ("query", "key", "value"),
         kernel: str | Kernel = "rbf",
         noise: float = 0.01,
+        dropout: float = 0.0,
     ) -> None:
-        super().__init__(embed_dim, num_heads, processes=processes)
+        super().__init__(embed_dim, num_heads, processes=processes, dropout=dropout)
         if not noise >= MIN_NOISE:
             raise ValueError(f"noise: expected a variance of at least {MIN_NOISE:g}, got {noise!r}")
         self.canonical = use_kernel(self, kernel)

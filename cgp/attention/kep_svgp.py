@@ -72,9 +72,10 @@ class KEPSVGPAttention(PairMixin, GaussianProcessAttention):
         num_tokens: int | None = None,
         ksvd_weight: float = 1.0,
         ksvd_reaches: str = "tokens",
+        dropout: float = 0.0,
     ) -> None:
         _check_merge(branches, merge, num_tokens)
-        super().__init__(embed_dim, num_heads, processes=("query", "key"))
+        super().__init__(embed_dim, num_heads, processes=("query", "key"), dropout=dropout)
         self.branches, self.num_tokens = branches, num_tokens
         self.ksvd = KSVD(num_heads, rank, num_landmarks, weight=ksvd_weight, reaches=ksvd_reaches)
         batch = torch.Size([num_heads, rank])

@@ -110,9 +110,10 @@ class KernelAttention(PriorAmplitude):
         kernel: str | Kernel = "rbf",
         symmetric: bool = False,
         normalized: bool = True,
+        dropout: float = 0.0,
     ) -> None:
         processes = ("key", "value") if symmetric else ("query", "key", "value")
-        super().__init__(embed_dim, num_heads, processes=processes)
+        super().__init__(embed_dim, num_heads, processes=processes, dropout=dropout)
         self.symmetric = symmetric
         self.canonical = use_kernel(self, kernel)
         self._start_equal()

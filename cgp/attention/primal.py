@@ -40,8 +40,9 @@ class PrimalAttention(PairMixin, Attention):
         num_landmarks: int | None = None,
         ksvd_weight: float = 1.0,
         ksvd_reaches: str = "tokens",
+        dropout: float = 0.0,
     ) -> None:
-        super().__init__(embed_dim, num_heads, processes=("query", "key"))
+        super().__init__(embed_dim, num_heads, processes=("query", "key"), dropout=dropout)
         self.ksvd = KSVD(num_heads, rank, num_landmarks, weight=ksvd_weight, reaches=ksvd_reaches)
         self.head_map = nn.Parameter(torch.randn(num_heads, 2 * rank, self.head_dim) * (2 * rank) ** -0.5)
         self.register_added_loss_term("ksvd")

@@ -63,7 +63,14 @@ class SymmetricAttention(GaussianProcessAttention):
     r"""Base of both forms of SGPA: one map and one kernel :math:`a^2\kappa(z, z')` for queries and keys."""
 
     def __init__(
-        self, embed_dim: int, num_heads: int, *, kernel: str, initial_outputscale: float, sequence_weight: float
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        kernel: str,
+        initial_outputscale: float,
+        sequence_weight: float,
+        dropout: float,
     ) -> None:
         if kernel not in _KERNELS:
             raise ValueError(f"kernel: expected one of {_KERNELS}, got {kernel!r}")
@@ -71,7 +78,7 @@ class SymmetricAttention(GaussianProcessAttention):
             raise ValueError(f"initial_outputscale: expected a positive number, got {initial_outputscale!r}")
         if not sequence_weight >= 0:
             raise ValueError(f"sequence_weight: expected at least 0, got {sequence_weight!r}")
-        super().__init__(embed_dim, num_heads, kernel=kernel, processes=("key", "value"))
+        super().__init__(embed_dim, num_heads, kernel=kernel, processes=("key", "value"), dropout=dropout)
         self.sequence_weight = sequence_weight
         self.log_outputscale = nn.Parameter(torch.full((num_heads,), float(initial_outputscale)).log())
         if kernel == "exponential":  # start at a diagonal of e: at unit variance it would be exp(√s)
@@ -138,11 +145,12 @@ class SGPAttention(SymmetricAttention):
         kernel: str = "rbf",
         initial_outputscale: float = 0.3,
         sequence_weight: float = 1e-3,
+        dropout: float = 0.0,
     ) -> None:
         if inducing not in _INDUCING:
             raise ValueError(f"inducing: expected one of {_INDUCING}, got {inducing!r}")
         scales = {"initial_outputscale": initial_outputscale, "sequence_weight": sequence_weight}
-        super().__init__(embed_dim, num_heads, kernel=kernel, **scales)
+        super().__init__(embed_dim, num_heads, kernel=kernel, dropout=dropout, **scales)
         self.num_inducing, self.inducing = num_inducing, inducing
         batch = torch.Size([num_heads, self.head_dim])
         self.variational_strategy = InducingVariables(num_inducing, batch, initial_scale=_INITIAL_SCALE)

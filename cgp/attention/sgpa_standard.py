@@ -45,9 +45,10 @@ class StandardSGPAttention(SymmetricAttention):
         kernel: str = "rbf",
         initial_outputscale: float = 0.3,
         sequence_weight: float = 1e-3,
+        dropout: float = 0.0,
     ) -> None:
         scales = {"initial_outputscale": initial_outputscale, "sequence_weight": sequence_weight}
-        super().__init__(embed_dim, num_heads, kernel=kernel, **scales)
+        super().__init__(embed_dim, num_heads, kernel=kernel, dropout=dropout, **scales)
         start = self.log_outputscale.new_full((num_heads, 1), _INITIAL_PRECISION).expm1().log()  # inverse softplus
         self.precision_offset = nn.Parameter(start)
         self.precision_map = nn.Parameter(start.new_zeros(num_heads, self.head_dim, 1))

@@ -25,8 +25,8 @@ class SoftmaxAttention(Attention):
     takes_any_mask = weighs_values = True
     takes_causal = True
 
-    def __init__(self, embed_dim: int, num_heads: int) -> None:
-        super().__init__(embed_dim, num_heads)
+    def __init__(self, embed_dim: int, num_heads: int, *, dropout: float = 0.0) -> None:
+        super().__init__(embed_dim, num_heads, dropout=dropout)
 
     def attend(self, tokens: AttentionInputs) -> Tensor:
         """Head outputs ``(*batch, h, Nq, s)`` of projected tokens."""

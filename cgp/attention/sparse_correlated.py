@@ -69,6 +69,7 @@ class SparseCGPAttention(CorrelatedAttention):
         noise: float = 0.01,
         objective: str | None = None,
         amplitude: float | None = None,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__(
             embed_dim,
@@ -79,6 +80,7 @@ class SparseCGPAttention(CorrelatedAttention):
             noise=noise,
             objective=objective,
             amplitude=amplitude,
+            dropout=dropout,
         )
         if num_inducing < 1:
             raise ValueError(f"num_inducing: expected at least 1, got {num_inducing}")

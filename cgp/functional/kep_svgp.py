@@ -63,7 +63,10 @@ class Projections(NamedTuple):
 
 
 def unit_rows(x: Tensor) -> Tensor:
-    r"""Features of the cosine kernel, :math:`\varphi(x) = x/\|x\|`, zero for x = 0; ``(*batch, n, s)``.
+    r"""Features of the cosine kernel, :math:`\varphi(x) = x/\|x\|`, zero for x = 0.
+
+    Returns:
+        ``(*batch, n, s)``, of tokens of that shape.
 
     Example:
         >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))

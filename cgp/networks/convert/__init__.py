@@ -2,6 +2,7 @@
 
 from .convert import convert
 from .heads import ConvertedHeads, HostAttention
+from .replace import replace_attention
 from .sites import attention_sites, describe
 
 __all__ = [
@@ -10,4 +11,5 @@ __all__ = [
     "attention_sites",
     "convert",
     "describe",
+    "replace_attention",
 ]

@@ -16,7 +16,7 @@ from .heads import ConvertedHeads
 from .hooks import attach
 from .sites import Site, attention_sites
 
-__all__ = ["convert", "put_heads"]
+__all__ = ["chosen_indices", "convert", "put_heads"]
 
 
 def convert(
@@ -107,7 +107,7 @@ def _check(method: str, num_inducing: int | None, inputs: Any) -> None:
 
 def _chosen(sites: list[Site], layers: str | Sequence[int], *, strict: bool, model: str) -> list[Site]:
     """The sites to convert; raises with the list of those that cannot be."""
-    requested = [sites[index] for index in _indices(layers, len(sites))]
+    requested = [sites[index] for index in chosen_indices(layers, len(sites))]
     convertible = [site for site in requested if site.state == "softmax"]
     if strict and len(convertible) < len(requested):
         unconvertible = [
@@ -124,7 +124,8 @@ def _chosen(sites: list[Site], layers: str | Sequence[int], *, strict: bool, mod
     return convertible
 
 
-def _indices(layers: str | Sequence[int], count: int) -> list[int]:
+def chosen_indices(layers: str | Sequence[int], count: int) -> list[int]:
+    """The layers that "last", "all" or indices name, in order."""
     if isinstance(layers, str):
         if layers not in ("last", "all"):
             raise ValueError(f"layers: expected 'last', 'all' or indices, got {layers!r}")

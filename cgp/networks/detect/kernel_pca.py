@@ -1,0 +1,98 @@
+"""What the principal components of the training data's representation leave of an input's, in a kernel's space."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from scipy.spatial.distance import cdist
+from torch import Tensor
+
+from cgp.networks.model.named import State
+from cgp.networks.predict.method import Training
+
+from .scores import Array, InputScore, Seen
+
+__all__ = ["KernelPCA"]
+
+_POINTS = 1000  # training inputs at most, at even distances
+_KEPT = 0.99  # share of the variance that the components explain
+
+
+@dataclass
+class KernelPCA(InputScore):
+    r"""Reconstruction error of kernel principal components of the directions of the representation.
+
+    With the squared exponential :math:`\kappa` of :math:`z/\|z\|`, centred over n training inputs, whose mean square
+    distance is its squared lengthscale, and the components :math:`u_j` that explain 99 % of the variance,
+
+    .. math:: \tilde\kappa(z, z) - \sum_j \big(u_j^\top\tilde\kappa(Z, z)\big)^2 / \lambda_j
+
+    Args:
+        points: directions Z, ``(n, d)``; None until :meth:`fit`.
+        maps: :math:`u_j\lambda_j^{-1/2}`, ``(n, q)``.
+        precision: of the kernel, :math:`1/\ell^2`.
+
+    Note:
+        Fang, Tao, Lv, He, Huang & Yang, Kernel PCA for Out-of-Distribution Detection (NeurIPS 2024), whose features
+        are random ones of this kernel.
+    """
+
+    points: Array | None = None
+    maps: Array | None = None
+    precision: float = 1.0
+
+    name, needs_train, words = "kernel PCA", True, "the error of kernel PCA"
+
+    def fit(self, training: Training) -> Self:
+        """The components of the training data."""
+        return self.of_features(training.features.numpy())
+
+    @classmethod
+    def of_features(cls, features: Array) -> Self:
+        """The components of features ``(N, d)``."""
+        chosen = np.unique(np.linspace(0, len(features) - 1, min(len(features), _POINTS)).astype(int))
+        points = _directions(features[chosen])
+        squares = cdist(points, points, "sqeuclidean")
+        precision = 1.0 / max(float(squares.mean()), 1e-12)
+        K = np.exp(-0.5 * precision * squares)
+        values, vectors = np.linalg.eigh(K - K.mean(0) - K.mean(1)[:, None] + K.mean())
+        values, vectors = values[::-1].clip(min=0.0), vectors[:, ::-1]
+        count = int(np.searchsorted(values.cumsum(), _KEPT * values.sum())) + 1
+        kept = values[:count] > 1e-10 * max(values[0], 1e-300)
+        return cls(points, vectors[:, :count][:, kept] / np.sqrt(values[:count][kept]), precision)
+
+    def errors(self, features: Array) -> Array:
+        """Squared errors ``(N,)`` of features ``(N, d)``."""
+        if self.points is None or self.maps is None:
+            raise ValueError("kernel PCA: expected fit(training) before it is used, got none")
+        k, K = (self._gram(x) for x in (_directions(features), self.points))
+        own = 1.0 - 2.0 * k.mean(1) + K.mean()
+        explained = np.square((k - k.mean(1)[:, None] - K.mean(0) + K.mean()) @ self.maps).sum(1)
+        error: Array = (own - explained).clip(min=0.0)
+        return error
+
+    def _gram(self, directions: Array) -> Array:
+        K: Array = np.exp(-0.5 * self.precision * cdist(directions, self.points, "sqeuclidean"))
+        return K
+
+    def of(self, seen: Seen) -> Array:
+        """Of the representation."""
+        return self.errors(seen.features)
+
+    def state(self) -> State:
+        """Points, maps and precision."""
+        return {"precision": self.precision}, {
+            name: torch.from_numpy(getattr(self, name)) for name in ("points", "maps")
+        }
+
+    @classmethod
+    def of_state(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> Self:
+        """The score of what :meth:`state` returned."""
+        return cls(tensors["points"].numpy(), tensors["maps"].numpy(), float(config["precision"]))
+
+
+def _directions(features: Array) -> Array:
+    return features / np.linalg.norm(features, axis=1, keepdims=True).clip(min=1e-12)

@@ -1,0 +1,94 @@
+"""Blocks in the place of a transformer's attention."""
+
+import pytest
+import torch
+from torch import nn
+
+import cgp
+from cgp.networks.convert import replace_attention
+
+
+class Joint(nn.Module):
+    """Attention of timm: one map of queries, keys and values."""
+
+    def __init__(self, width=8, heads=2, narrow=False):
+        super().__init__()
+        self.num_heads = heads
+        self.qkv, self.proj = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width)
+        if narrow:
+            self.qkv = nn.Linear(width, width)
+
+
+def encoder():
+    torch.manual_seed(0)
+    return nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2)
+
+
+def test_blocks_keep_the_values_and_the_output_map():
+    host = encoder().eval()
+    model = replace_attention(host, cgp.SGPAttention, num_inducing=4)
+    for layer, old in zip(model.layers, host.layers, strict=True):
+        block, attention = layer.self_attn, old.self_attn
+        assert isinstance(block, cgp.SGPAttention)
+        assert not block.training
+        torch.testing.assert_close(block.in_proj.weight[8:], attention.in_proj_weight[16:])
+        torch.testing.assert_close(block.in_proj.bias[8:], attention.in_proj_bias[16:])
+        torch.testing.assert_close(block.out_proj.weight, attention.out_proj.weight)
+        assert layer.linear1.weight is old.linear1.weight
+        assert isinstance(attention, nn.MultiheadAttention)
+
+
+def test_the_result_runs_with_padding_and_learns():
+    model = replace_attention(encoder().eval(), dropout=0.1)
+    x, padding = torch.randn(3, 5, 8), torch.arange(5) > torch.tensor([[4], [3], [2]])
+    with torch.no_grad():
+        y = model(x, src_key_padding_mask=padding)
+        shorter = model(x[2:, :3])
+    torch.testing.assert_close(y[2, :3], shorter[0], rtol=1e-4, atol=1e-5)
+    model.train()(x, src_key_padding_mask=padding).square().mean().backward()
+    assert all(p.grad is not None for name, p in model.named_parameters() if "self_attn" in name)
+
+
+def test_layers_of_one_joint_map_are_replaced_by_their_numbers():
+    host = nn.Sequential(Joint(), nn.Identity(), Joint())
+    model = replace_attention(host, cgp.CGPAttention, layers="last")
+    assert model[0] is not host[0]
+    assert isinstance(model[0], Joint)
+    block = model[2]
+    torch.testing.assert_close(block.in_proj.weight[16:], host[2].qkv.weight[16:])
+    assert not block.in_proj.bias[16:].any()
+    assert block(torch.zeros(2, 3, 8)).shape == (2, 3, 8)
+
+
+def test_attention_itself_is_replaced():
+    block = replace_attention(nn.MultiheadAttention(8, 2, batch_first=True))
+    assert block.training
+    y, weights = block(*3 * [torch.zeros(2, 3, 8)], need_weights=True)
+    assert (y.shape, weights.shape) == ((2, 3, 8), (2, 3, 3))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.Linear(2, 2), "model: expected torch.nn.MultiheadAttention, .* got none in Linear"),
+        (nn.Sequential(nn.MultiheadAttention(8, 2)), "model: expected 0 with batch_first=True"),
+        (nn.Sequential(Joint(narrow=True)), "model: expected 0 with as wide heads as tokens"),
+    ],
+)
+def test_what_cannot_be_replaced_is_said(model, message):
+    with pytest.raises(ValueError, match=message):
+        replace_attention(model)
+
+
+@pytest.mark.parametrize("block", [cgp.SoftmaxAttention, cgp.SparseCGPAttention, cgp.KEPSVGPAttention])
+def test_dropout_leaves_channels_of_the_heads_out(block):
+    attention = block(8, 2, dropout=0.5).train()
+    attention.sampling = "mean"
+    seen = []
+    attention.out_proj.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    x = torch.randn(4, 9, 8)
+    attention(x)
+    attention.eval()(x)
+    share = (seen[0] == 0.0).double().mean()
+    assert 0.35 < share < 0.65
+    assert (seen[1] != 0.0).all()
