@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import IndexKernel, Kernel
+from gpytorch.lazy import LazyEvaluatedKernelTensor
 from gpytorch.likelihoods import Likelihood
 from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
 from linear_operator import LinearOperator
@@ -16,7 +17,7 @@ from cgp.operators.markov import MarkovLinearOperator
 from cgp.operators.markov_cross import MarkovCrossLinearOperator
 
 from .markov_prediction import MarkovPredictionStrategy
-from .markov_rows import layout_of, line_of, markov_terms
+from .markov_rows import Layout, layout_of, line_of, markov_terms
 
 __all__ = ["Markov"]
 
@@ -30,7 +31,8 @@ class Markov(Kernel):
     ``LinearKernel``, ``ConstantKernel``, :class:`~cgp.kernels.DampedOscillatorKernel`,
     :class:`~cgp.kernels.IntegratedWienerKernel`, subclasses of these, kernels of one's own with a method
     ``markov_form``, and sums, products and scales of all of them. Several outputs are ``MultitaskKernel`` and
-    ``LCMKernel``, or products with an ``IndexKernel`` over rows (input, output), each of one feature (``active_dims``).
+    ``LCMKernel``, or products with an ``IndexKernel`` over rows (input, output), each of one feature (``active_dims``);
+    or the covariance of inputs times that of an ``IndexKernel`` of outputs, as in GPyTorch's Hadamard example.
 
     Means and variances of predictions have gradients by all parameters and by new inputs that require them, in linear
     time, too.
@@ -89,6 +91,15 @@ class Markov(Kernel):
         space, cells = line_of(markov_terms(self.base_kernel), self._layout, x, known)
         return MarkovLinearOperator.of(space, cells, x.new_zeros(*x.shape[:-2], cells.shape[-1]))
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As :meth:`gpytorch.kernels.Kernel.__call__`; times the covariance of an ``IndexKernel`` it stays linear."""
+        covariance = super().__call__(*args, **kwargs)
+        if not isinstance(covariance, LazyEvaluatedKernelTensor):
+            return covariance
+        return _InputCovariance(
+            covariance.x1, covariance.x2, kernel=self, last_dim_is_batch=covariance.last_dim_is_batch
+        )
+
     def prediction_strategy(
         self, train_inputs: Any, train_prior_dist: MultivariateNormal, train_labels: Tensor, likelihood: Likelihood
     ) -> DefaultPredictionStrategy:
@@ -102,6 +113,29 @@ class Markov(Kernel):
     def __mul__(self, other: Kernel) -> Kernel:
         """The product, of linear time."""
         return Markov(self.base_kernel * _base(other))
+
+
+class _InputCovariance(LazyEvaluatedKernelTensor):  # type: ignore[misc]
+    """The covariance of inputs: its product with that of outputs is the covariance of rows (input, output)."""
+
+    def _mul_matrix(self, other: LinearOperator | Tensor) -> LinearOperator:
+        is_index = isinstance(other, LazyEvaluatedKernelTensor) and isinstance(other.kernel, IndexKernel)
+        if not is_index or self.x1.shape[-1] > 1 or self.kernel._layout != Layout():
+            return super()._mul_matrix(other)
+        kernel = Markov(_of_feature(self.kernel.base_kernel, 0) * _of_feature(other.kernel, 1))
+        return self.__class__(_beside(self.x1, other.x1), _beside(self.x2, other.x2), kernel=kernel)
+
+
+def _of_feature(kernel: Kernel, feature: int) -> Kernel:
+    """The kernel, with the same parameters, of one feature of its inputs."""
+    chosen: Kernel = object.__new__(type(kernel))  # a copy of GPyTorch's kernels shares even their attributes
+    vars(chosen).update(vars(kernel), _buffers={**kernel._buffers, "active_dims": torch.tensor([feature])})
+    return chosen
+
+
+def _beside(inputs: Tensor, outputs: Tensor) -> Tensor:
+    batch = torch.broadcast_shapes(inputs.shape[:-1], outputs.shape[:-1])
+    return torch.cat([inputs.expand(*batch, -1), outputs.to(inputs).expand(*batch, -1)], dim=-1)
 
 
 def _base(kernel: Kernel) -> Kernel:

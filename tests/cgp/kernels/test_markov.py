@@ -286,6 +286,65 @@ def test_fantasies(kind):
         CLOSE(several[1](new).variance, several[0](new).variance, rtol=1e-6, atol=1e-7)
 
 
+class HadamardModel(ExactGP):
+    """GPyTorch's example "Hadamard multitask GP regression", as it is there but for the kernel that it is given."""
+
+    def __init__(self, train_x, train_y, likelihood, kernel):
+        super().__init__(train_x, train_y, likelihood)
+        self.mean_module = gpytorch.means.ConstantMean()
+        self.covar_module = kernel  # there gpytorch.kernels.RBFKernel()
+        self.task_covar_module = IndexKernel(num_tasks=2, rank=1)
+
+    def forward(self, x, i):
+        mean_x = self.mean_module(x)
+        covar_x = self.covar_module(x)
+        covar_i = self.task_covar_module(i)
+        covar = covar_x.mul(covar_i)
+        return MultivariateNormal(mean_x, covar)
+
+
+def hadamard(n, kernel):
+    """The data of the example: each task at times of its own."""
+    torch.manual_seed(1)
+    x = torch.rand(n), torch.rand(n)
+    y = [f(6.28 * each) + 0.2 * torch.randn(n) for f, each in zip((torch.sin, torch.cos), x, strict=True)]
+    i = torch.arange(2).repeat_interleave(n)[:, None]
+    likelihood = GaussianLikelihood()
+    model = HadamardModel((torch.cat(x)[:, None], i), torch.cat(y), likelihood, kernel)
+    return model, (torch.cat(x)[:, None], i), torch.cat(y)
+
+
+def test_the_hadamard_example_is_linear_by_one_line():
+    models = []
+    for kernel in (MaternKernel(nu=2.5), Markov(MaternKernel(nu=2.5))):
+        torch.manual_seed(0)
+        model, x, y = hadamard(20, kernel)
+        value = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)(model(*x), y)
+        models.append((model, value, slopes(model, value)))
+    (dense, expected, wanted), (linear, value, found) = models
+    CLOSE(value, expected)
+    CLOSE(found, wanted, rtol=1e-6, atol=1e-8)
+    new, task = torch.linspace(0, 1, 7), torch.tensor([0, 1, 0, 1, 1, 0, 0])[:, None]
+    with torch.no_grad():
+        expected, predicted = dense.eval()(new, task), linear.eval()(new, task)
+        CLOSE(predicted.mean, expected.mean)
+        CLOSE(predicted.covariance_matrix, expected.covariance_matrix)
+        fantasies = [each.get_fantasy_model([new[:2], task[:2]], torch.ones(2)) for each in (dense, linear)]
+        CLOSE(*(each(new, task).variance for each in fantasies), rtol=1e-6, atol=1e-7)
+
+
+def test_the_hadamard_example_of_many_rows():
+    """A dense covariance would take 80 GB."""
+    model, x, y = hadamard(50_000, Markov(MaternKernel(nu=2.5)))
+    loss = -gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)(model(*x), y)
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    new, model = torch.linspace(0, 1, 51), model.eval()
+    with torch.no_grad():
+        predicted = model(new, torch.zeros(51, 1, dtype=torch.long))
+    assert predicted.variance.max() < 0.05
+
+
 def test_fantasies_with_noise_of_their_own():
     x, y, new = data("matern32")
     noise = 0.05 + 0.1 * torch.rand(len(y))

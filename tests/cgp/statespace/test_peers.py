@@ -141,3 +141,30 @@ def test_statsmodels_with_gaps():
     with leave_out_missing():
         ours = answers(model, x, y, x)
     assert_same(ours, (result.llf, result.smoothed_state[0], result.smoothed_state_cov[0, 0]))
+
+
+def test_botorch():
+    """Its SingleTaskGP with the kernel: training, posterior, a fantasy, and an acquisition function's gradient."""
+    botorch = pytest.importorskip("botorch")
+    x, y, new = series(60)
+    x, y, new = (torch.as_tensor(each)[:, None] for each in (x / 20, y, new / 22))
+    results = []
+    for make in (lambda kernel: kernel, Markov):
+        torch.manual_seed(0)
+        model = botorch.models.SingleTaskGP(x, y, covar_module=make(ScaleKernel(MaternKernel(nu=2.5))))
+        loss = -botorch.fit.ExactMarginalLogLikelihood(model.likelihood, model)(
+            model(*model.train_inputs), model.train_targets
+        )
+        slopes = torch.autograd.grad(loss, list(model.parameters()))
+        model.eval()
+        posterior = model.posterior(new)
+        batch = model.posterior(new[:20].reshape(5, 2, 2)[..., :1], observation_noise=True)
+        inputs = new[:3, None].clone().requires_grad_()
+        value = botorch.acquisition.LogExpectedImprovement(model, best_f=1.0)(inputs)
+        draws = model.posterior(new[:4]).rsample_from_base_samples(torch.Size([2]), torch.ones(2, 4))
+        fantasy = model.condition_on_observations(new[:2], torch.ones(2, 1)).posterior(new)
+        found = [loss, *slopes, posterior.mean, posterior.variance, batch.mean, batch.variance, value]
+        found += [*torch.autograd.grad(value.sum(), inputs), draws, fantasy.mean, fantasy.variance]
+        results.append([each.detach().numpy() for each in found])
+    for dense, linear in zip(*results, strict=True):
+        np.testing.assert_allclose(linear, dense, rtol=1e-6, atol=1e-7)
