@@ -107,14 +107,14 @@ def _assessed(known: Any, seen: Any, others: dict[str, Any], seed: int) -> Any:
 
 def _advice(report: Any) -> list[str]:
     """What to do, in numbers."""
-    lines, temperature = [], report.recipe.choices[report.method].parameter
+    lines, temperature = [], report.choices[report.method].parameter
     if report.method == "temperature":
         lines.append(f"Divide the logits by {temperature:.4g}, fitted to all labels.")
     elif report.method != "as trained":
         lines.append("The read-out is made in Python: cgp.assess(model, held_out, train=train).apply(model).")
     for name in dict.fromkeys(filter(None, report.detectors.values())):
-        limit = report.recipe.detectors[name].threshold(0.05)
-        above = _rounded_up(limit, report.recipe.detectors[name].known)
+        limit = report.fitted[name].threshold(0.05)
+        above = _rounded_up(limit, report.fitted[name].known)
         lines.append(f"Flag inputs whose {name} is above {above}: 5 % of the labelled ones are.")
     return lines
 

@@ -25,14 +25,11 @@ from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.predict.method import Method, Settings, Training, as_assessed, with_settings
 from cgp.networks.tasks import Task, as_task
 
-from .assessment import Assessment
-from .claims import compare_detectors
-from .compared import Comparable, Compared, compared
-from .gains import harm_of_temperatures, harm_seen, least_mean, of_groups
-from .recipe import Choice, Recipe
+from .assessment import Assessment, Choice
+from .claims import compare_detectors, harm_of_temperatures, harm_seen, least_mean, of_groups
+from .compared import Comparable, Compared, Entry, compared, entries_of
 from .sets import compare_sets
-from .tuning import Entry, Outcome, Rows, Source, Tuned, entries_of, rows_of
-from .validation_data import ValidationData
+from .tuning import Outcome, Rows, Source, Tuned, ValidationData, rows_of
 
 __all__ = ["FOLDS", "assess"]
 
@@ -182,7 +179,6 @@ class _Comparison:
         choices = {n: Choice(m, key if isinstance(key, float) else 0.0, fit) for n, (m, key, fit) in chosen.items()}
         weights = fingerprint(self.model)
         fitted = {each.name: replace(each, weights=weights.host) for each in detectors}
-        recipe = Recipe(weights, self.task, choices, fitted)
         groups: Any = self.input_of.numpy()
         first, alone = next(iter(outcomes.values())), outcomes[self.task.parameter]
         beyond = [name for name, entry in self.entries.items() if entry.is_advised and entry.method is not self.plain]
@@ -196,7 +192,10 @@ class _Comparison:
             num_labels=len(groups),
             num_inputs=int(groups.max()) + 1,
             outcomes=outcomes,
-            recipe=recipe,
+            weights=weights,
+            task=self.task,
+            choices=choices,
+            fitted=fitted,
         )
 
     def _least(self, outcomes: Mapping[str, Outcome], beyond: list[str], groups: Any) -> dict[str, float]:

@@ -3,34 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from cgp.comparisons import Difference, aligned, critical_value
+from cgp.comparisons import Difference, critical_value
 from cgp.extras import needs_extra
+from cgp.networks.detect.detector import Detector
+from cgp.networks.detect.scores import DrawnScore
+from cgp.networks.methods.known import Posterior
+from cgp.networks.model.fingerprints import Fingerprint, fingerprint, mark_calibrated, set_logit_temperature
+from cgp.networks.model.structural_copy import uncompiled
+from cgp.networks.predict.method import Method, Settings, as_assessed, with_settings
 from cgp.networks.predict.prediction import data_frame
+from cgp.networks.tasks import Task
 from cgp.networks.tasks.metrics import LabelledScores, ValueErrors
 
 from .claims import FEWEST_LABELS, FEWEST_WRONG, LEAST_NATS, Detection, best_detector
-from .recipe import Recipe
-from .sentences import about_detection, about_methods
-from .sets import COVERAGE, Sets
+from .sets import Sets
+from .words import about_detection, about_methods, tables
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Assessment", "Detection"]
+__all__ = ["Assessment", "Choice", "Detection"]
 
-_COLUMNS = ("nll", "brier", "ece", "ece_chance", "aurc", "risk80", "risk90", "accuracy")
-_OF_VALUES = ("nll", "crps", "rmse", "coverage90", "width90")
-_PER_MILLE = ("aurc",)
+
+class Choice(NamedTuple):
+    """A method with what was fitted to all labels.
+
+    Attributes:
+        method: the method, fitted to the training data where it needs some.
+        factor: factor of the amplitudes of a posterior; 0 without one.
+        parameter: the temperature, or the scale ``(C,)``.
+    """
+
+    method: Method
+    factor: float
+    parameter: Any
 
 
 @dataclass(frozen=True)
@@ -52,7 +69,10 @@ class Assessment:
         num_labels: labels of the validation data, or rows of values.
         num_inputs: inputs that they belong to.
         outcomes: for each method, the scores of every label.
-        recipe: fitted components, for :meth:`apply`.
+        weights: fingerprint of the assessed model's weights.
+        task: the task.
+        choices: for each method, by its name, what was fitted to all labels.
+        fitted: detectors by name.
     """
 
     scores: dict[str, dict[str, float]]
@@ -64,12 +84,16 @@ class Assessment:
     num_labels: int
     num_inputs: int
     outcomes: dict[str, LabelledScores | ValueErrors] = field(repr=False)
-    recipe: Recipe = field(repr=False)
+    weights: Fingerprint = field(repr=False)
+    task: Task = field(repr=False)
+    choices: dict[str, Choice] = field(repr=False)
+    fitted: dict[str, Detector] = field(repr=False)
 
     def __str__(self) -> str:
         """The tables, the sentence, and the calls that apply the recommendation."""
         return f"{self.table()}\n\n{self.sentence}\n\n{self.calls}"
 
+    @torch.no_grad()
     def apply(self, model: nn.Module, method: str | None = None, detectors: Sequence[str] | None = None) -> nn.Module:
         """A model that predicts by the recommended method, and scores inputs by the recommended detectors.
 
@@ -85,18 +109,37 @@ class Assessment:
         Raises:
             ValueError: if the model is another one, or the report has no such method or detector.
         """
-        method = self.method if method is None else method
-        if method not in self.recipe.choices:
-            raise ValueError(f"method: expected one of {tuple(self.recipe.choices)}, got {method!r}")
+        name = self.method if method is None else method
+        if name not in self.choices:
+            raise ValueError(f"method: expected one of {tuple(self.choices)}, got {name!r}")
         names = self._named if detectors is None else tuple(detectors)
-        if missing := [name for name in names if name not in self.recipe.detectors]:
-            raise ValueError(f"detectors: expected some of {tuple(self.recipe.detectors)}, got {missing[0]!r}")
-        return self.recipe.apply(model, method, names)
+        if missing := [name for name in names if name not in self.fitted]:
+            raise ValueError(f"detectors: expected some of {tuple(self.fitted)}, got {missing[0]!r}")
+        if fingerprint(model) != self.weights:
+            kind = type(uncompiled(model)).__name__
+            raise ValueError(
+                f"model: expected the one that was assessed, got another {kind}, or one whose weights have changed "
+                "since (assess it again)"
+            )
+        way, factor, parameter = self.choices[name]
+        changed, used = as_assessed(model), None if isinstance(way, Posterior) else way
+        if isinstance(way, Posterior):
+            changed = way.widened(changed, factor)
+        settings = Settings(used, {name: _relative(self.fitted[name], factor) for name in names})
+        if not self.task.has_classes:
+            head = self.task.has_distribution and not way.needs_train
+            settings = replace(settings, scale=parameter.cpu(), task=self.task.name, has_variance_head=head)
+        changed = with_settings(changed, settings)
+        if self.task.has_classes:
+            set_logit_temperature(changed, parameter)
+        mark_calibrated(changed)
+        return changed
 
     @property
     def calls(self) -> str:
         """The calls that apply the recommendation, as code."""
-        options = self.recipe.options(self.method)
+        is_read = self.choices[self.method].method.needs_train and not self.task.has_classes  # which needs no options
+        options = "" if is_read else self.task.options
         lines = ["model = report.apply(model)", f"prediction = cgp.predict(model, inputs{options})"]
         lines += [f'prediction.ood["{name}"]' for name in self._named]
         return "\n".join(lines)
@@ -111,7 +154,7 @@ class Assessment:
         as many comparisons (:func:`cgp.comparisons.critical_value`), if its lower bound is above 0, among at least 20
         labels, of classes with 5 wrong answers.
         """
-        first, alone, gains = next(iter(self.scores)), self.recipe.task.parameter, self.beyond
+        first, alone, gains = next(iter(self.scores)), self.task.parameter, self.beyond
         if not self.has_enough_labels:
             return first
         if better := [method for method in gains if self.is_clear(method)]:
@@ -150,14 +193,7 @@ class Assessment:
 
     def table(self) -> str:
         """The scores as text: a row per method; AUROC and FPR95 with a row per score and a column per set."""
-        lines = aligned(self._method_rows())
-        for measure in ("auroc", "fpr95") if self.detection else ():
-            lines += ["", *aligned([[measure.upper(), *self.detection], *self._detection_rows(measure)])]
-        if self.sets:
-            head = [f"sets at {100 * COVERAGE:.0f} %", "coverage", "classes", "of one class"]
-            rows = [[name, *(f"{value:.3f}" for value in found)] for name, found in self.sets.items()]
-            lines += ["", *aligned([head, *rows])]
-        return "\n".join(lines)
+        return tables(self)
 
     def to_frame(self) -> pd.DataFrame:
         """The scores, one row per method, with "nll_change" and its "nll_change_error"; needs pandas."""
@@ -247,22 +283,8 @@ class Assessment:
     def _named(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for name in self.detectors.values() if name is not None))
 
-    def _method_rows(self) -> list[list[str]]:
-        """Cells of the table of methods, whose last column is the change of the NLL against the first method."""
-        columns, first = _COLUMNS if self.correct else _OF_VALUES, next(iter(self.scores))
-        names = [f"{column} ‰" if column in _PER_MILLE else column for column in columns]
-        rows = [["method", *names, f"NLL against {first}"]]
-        for method, scores in self.scores.items():
-            change = "" if method == first else str(self.differences[method]["nll"])
-            rows.append([method, *(_cell(column, scores[column]) for column in columns), change])
-        return rows
 
-    def _detection_rows(self, measure: str) -> list[list[str]]:
-        """Cells of one measure of detection; a score that a set has not is left empty."""
-        scores = dict.fromkeys(score for detectors in self.detection.values() for score in detectors)
-        sets = self.detection.values()
-        return [[score, *(f"{getattr(d[score], measure):.3f}" if score in d else "" for d in sets)] for score in scores]
-
-
-def _cell(column: str, value: float) -> str:
-    return f"{1000 * value:.1f}" if column in _PER_MILLE else f"{value:.4f}"
+def _relative(detector: Detector, factor: float) -> Detector:
+    """A detector for a model whose amplitudes have been multiplied by a factor."""
+    drawn = next((score.posterior for score in detector.terms if isinstance(score, DrawnScore)), None)
+    return detector if drawn is None or not factor else detector.drawn_by(drawn._replace(factor=drawn.factor / factor))

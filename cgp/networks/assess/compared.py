@@ -16,13 +16,48 @@ from cgp.networks.model.blocks import stochastic_layers
 from cgp.networks.predict.method import Method, Training
 from cgp.networks.tasks import Classification, Task
 
-__all__ = ["Comparable", "Compared", "compared"]
+__all__ = ["Comparable", "Compared", "Entry", "compared", "entries_of"]
 
 Comparable = str | Method | Detector | InputScore | SetScore
 
 _FIRST, *_OTHERS = DETECTORS[:3]
 _METHODS = ("posterior", "readout", "dropout")
 _DETECTORS = (_FIRST, *_OTHERS, "widest posterior's entropy", "epistemic", *DETECTORS[3:])
+
+
+class Entry(NamedTuple):
+    """A row of the report.
+
+    Attributes:
+        method: by which it is applied.
+        key: source of its rows; None is the posterior, of which an amplitude is chosen.
+        criterion: by which it is.
+        fits: whether a temperature or scale is fitted.
+    """
+
+    method: Method
+    key: float | str | None = 0.0
+    criterion: str = "likelihood"
+    fits: bool = True
+
+    @property
+    def is_advised(self) -> bool:
+        """Whether the report may recommend it: not a wider posterior, nor one without its temperature."""
+        return self.criterion == "likelihood" and self.fits == self.method.scaled
+
+
+def entries_of(task: Task, plain: Method, methods: Sequence[Method]) -> dict[str, Entry]:
+    """The rows of a report by name; a classifier's posterior has one without a temperature and one of the widest."""
+    entries = {"as trained": Entry(plain, fits=False)} if task.has_distribution else {}
+    entries[task.parameter] = Entry(plain)
+    for method in methods:
+        key = None if isinstance(method, Posterior) else method.name
+        if key is None and task.has_classes:
+            entries["posterior"] = Entry(method, key, fits=False)
+        entries[method.title(task)] = Entry(method, key, fits=method.scaled)
+        if key is None and task.has_classes:
+            entries["widest posterior"] = Entry(method, key, "widest")
+    return entries
 
 
 class Compared(NamedTuple):
@@ -45,20 +80,7 @@ class Compared(NamedTuple):
 
 
 def compared(compare: Sequence[Comparable] | None, model: nn.Module, task: Task, training: Training | None) -> Compared:
-    """What is asked for, or all methods and detectors that the model and the data allow.
-
-    Args:
-        compare: names or objects, or None.
-        model: the network.
-        task: the task.
-        training: its training data, or None.
-
-    Returns:
-        All of it.
-
-    Raises:
-        ValueError: if something cannot be compared.
-    """
+    """What is asked for by names or objects, or for None all that the model and the data allow."""
     found = Compared([], [], [])
     for thing in _things(compare, model, task):
         if obstacle := _obstacle(thing, found, model, task, training):

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from cgp.networks.guarantees.conformal import SetScore, conformal_sets
 
-from .tuning import Chunk, Entry, Tuned
+from .compared import Entry
+from .tuning import Chunk, Tuned
 
 __all__ = ["COVERAGE", "Sets", "compare_sets"]
 
@@ -35,16 +36,7 @@ class Sets(NamedTuple):
 
 
 def compare_sets(tuned: Tuned, entry: Entry, scores: Sequence[SetScore]) -> dict[str, Sets]:
-    """Sets of each score, whose threshold is of the other folds' labels.
-
-    Args:
-        tuned: the fitted methods.
-        entry: the method whose probabilities are used.
-        scores: scores of classes.
-
-    Returns:
-        Results by the name of the score.
-    """
+    """Sets of each score by its name, by an entry's probabilities and with thresholds of the other folds' labels."""
     if not scores:
         return {}
     plan, folds = tuned.plan(entry), tuned.fold_of.numpy()

@@ -9,19 +9,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from cgp.networks.methods.amplitudes import COARSE, TEMPERATURES, AmplitudeSearch, chosen, has_amplitude, tune
 from cgp.networks.methods.classes import Logits
-from cgp.networks.methods.known import Posterior
 from cgp.networks.methods.values import Normals
 from cgp.networks.model.inputs import Batch
-from cgp.networks.predict.method import Method
+from cgp.networks.model.progress import Progress, progressing
 from cgp.networks.tasks import Task
 from cgp.networks.tasks.metrics import LabelledScores, ValueErrors
 
-from .validation_data import ValidationData
+from .compared import Entry
 
-__all__ = ["KEPT_LABELS", "KEPT_LOGITS", "Entry", "Rows", "Source", "Tuned", "entries_of", "rows_of"]
+__all__ = ["KEPT_BYTES", "KEPT_LABELS", "KEPT_LOGITS", "Rows", "Source", "Tuned", "ValidationData", "rows_of"]
 
 Array = NDArray[Any]
 Key = float | str
@@ -34,53 +34,59 @@ KEPT_LABELS, KEPT_LOGITS = 50_000, 2**28
 """Labels and logits of all draws that are kept: of larger sets random batches choose amplitudes and temperatures."""
 
 
+KEPT_BYTES = 2**28
+"""Inputs of more bytes are not kept, but read again in every pass."""
+
+
+class ValidationData:
+    """Labelled batches that can be read several times.
+
+    Args:
+        source: loader, data set, list of batches or iterator. What can only be read once is kept, whatever its size.
+        read: reads checked batches from it.
+        progress: whether progress is shown, or a function (:data:`cgp.networks.model.progress.Progress`).
+
+    Raises:
+        ValueError: when it is read again, if the labels are others.
+    """
+
+    def __init__(self, source: Any, read: Callable[[Any], Iterator[Batch]], progress: Progress = None) -> None:
+        self.source, self.read, self.progress = source, read, progress
+        self.kept: list[Batch] | None = []
+        self.labels: list[Tensor] = []
+        size, is_read_once = 0, isinstance(source, Iterator)
+        for batch in progressing(read(source), "read", progress):
+            assert batch.labels is not None
+            self.labels.append(batch.labels)
+            tensors = [leaf for leaf in pytree.tree_leaves(batch.inputs) if isinstance(leaf, Tensor)]
+            size += sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+            if size > KEPT_BYTES and not is_read_once:
+                self.kept = None
+            if self.kept is not None:
+                self.kept.append(batch)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The batches, in the same order every time."""
+        batches = self._again() if self.kept is None else self.kept
+        yield from progressing(batches, "assess", self.progress, len(self.labels))
+
+    def _again(self) -> Iterator[Batch]:
+        number = 0
+        for number, batch in enumerate(self.read(self.source), 1):
+            labels = self.labels[number - 1] if number <= len(self.labels) else None
+            if batch.labels is None or labels is None or not torch.equal(batch.labels, labels):
+                raise ValueError(
+                    "validation: expected a set this large to have the same batches in every pass, got others in batch "
+                    f"{number - 1} (pass a loader with shuffle=False)"
+                )
+            yield batch
+        if number < len(self.labels):
+            raise ValueError(f"validation: expected {len(self.labels)} batches in every pass, got {number}")
+
+
 def rows_of(task: Task) -> Any:
     """What rows of a task are: logits with a temperature, or normal distributions with a scale."""
     return Logits if task.has_classes else Normals
-
-
-class Entry(NamedTuple):
-    """A row of the report.
-
-    Attributes:
-        method: by which it is applied.
-        key: source of its rows; None is the posterior, of which an amplitude is chosen.
-        criterion: by which it is.
-        fits: whether a temperature or scale is fitted.
-    """
-
-    method: Method
-    key: Key | None = 0.0
-    criterion: str = "likelihood"
-    fits: bool = True
-
-    @property
-    def is_advised(self) -> bool:
-        """Whether the report may recommend it: not a wider posterior, nor one without its temperature."""
-        return self.criterion == "likelihood" and self.fits == self.method.scaled
-
-
-def entries_of(task: Task, plain: Method, methods: Sequence[Method]) -> dict[str, Entry]:
-    """The rows of a report on methods, by name.
-
-    Args:
-        task: the task.
-        plain: the temperature or scale alone.
-        methods: the methods compared with it.
-
-    Returns:
-        For each, one or several rows: of a classifier's posterior also without a temperature, and the widest one.
-    """
-    entries = {"as trained": Entry(plain, fits=False)} if task.has_distribution else {}
-    entries[task.parameter] = Entry(plain)
-    for method in methods:
-        key = None if isinstance(method, Posterior) else method.name
-        if key is None and task.has_classes:
-            entries["posterior"] = Entry(method, key, fits=False)
-        entries[method.title(task)] = Entry(method, key, fits=method.scaled)
-        if key is None and task.has_classes:
-            entries["widest posterior"] = Entry(method, key, "widest")
-    return entries
 
 
 class Chunk(NamedTuple):

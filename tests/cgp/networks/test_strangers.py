@@ -98,7 +98,7 @@ def test_all_are_compared_beside_ours_and_survive_the_disk(tmp_path):
     assert all(name in report.table() for name in (*report.scores, *report.detection["far"], *report.sets))
 
     applied = report.apply(model, "sharpened + temperature", ["nearest neighbour", "Mahalanobis"])
-    expected = model(new).sign() * model(new).abs().sqrt() / report.recipe.choices["sharpened + temperature"].parameter
+    expected = model(new).sign() * model(new).abs().sqrt() / report.choices["sharpened + temperature"].parameter
     prediction = cgp.predict(applied, new)
     torch.testing.assert_close(prediction.probabilities, expected.softmax(-1).detach())
     distances = torch.cdist(model[:2](new), model[:2](train[0][0])).amin(-1)
@@ -182,7 +182,7 @@ def test_a_detector_reads_the_network_as_the_report_does():
     task = Classification(features=lambda model, x: model[0](x).detach())
     report = cgp.assess(model, known, task=task, compare=[cgp.Detector("Mahalanobis")], train=train, ood={"far": new})
     expected = cgp.Detector("Mahalanobis", task=task).fit(model, known, train=train)
-    torch.testing.assert_close(report.recipe.detectors["Mahalanobis"].score(model, new), expected.score(model, new))
+    torch.testing.assert_close(report.fitted["Mahalanobis"].score(model, new), expected.score(model, new))
     with pytest.raises(ValueError, match="compare: expected a detector .* got 'Mahalanobis' with another task"):
         cgp.assess(model, known, compare=[cgp.Detector("Mahalanobis", task=task)], train=train)
 

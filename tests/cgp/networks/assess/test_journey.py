@@ -54,7 +54,7 @@ def test_every_network_goes_all_the_way(name, tmp_path):
         withheld = prediction.abstain(risk=0.5, level=0.9, **options)
     cgp.save_pretrained(model, tmp_path)
 
-    assert report.method in report.recipe.choices
+    assert report.method in report.choices
     assert "Use " in report.sentence
     assert prediction.task == ("regression" if name == "regression" else "classification")
     assert withheld.shape == prediction.labels.shape

@@ -150,7 +150,7 @@ def test_a_variance_head_is_compared_as_it_is_and_with_a_factor(tmp_path):
     assert list(found.scores) == ["as trained", "scale"]
     assert found.method == "scale"
     assert "a factor of its variance" in found.sentence
-    assert found.recipe.choices["scale"].parameter.item() == pytest.approx(4.0, rel=0.2)
+    assert found.choices["scale"].parameter.item() == pytest.approx(4.0, rel=0.2)
     assert cgp.predict(found.apply(model), [(x, y)], **heads).score()["coverage90"] == pytest.approx(0.9, abs=0.04)
     as_trained = cgp.predict(found.apply(model, "as trained"), x, **heads)
     torch.testing.assert_close(as_trained.total, variance)

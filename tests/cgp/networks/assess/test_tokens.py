@@ -93,7 +93,7 @@ def test_a_tagger_is_assessed_applied_scored_and_saved(tmp_path):
     assert torch.equal(again.probabilities, prediction.probabilities)
     by_hand = calibrate(model, [held_out], task="tokens", method="temperature")
     assert by_hand.num_labels == int((held_out[1] != -100).sum())
-    assert by_hand.temperature == pytest.approx(report.recipe.choices["temperature"].parameter, rel=1e-4)
+    assert by_hand.temperature == pytest.approx(report.choices["temperature"].parameter, rel=1e-4)
 
 
 def test_padding_after_the_labels_changes_nothing():

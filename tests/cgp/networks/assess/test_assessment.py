@@ -46,7 +46,7 @@ def test_the_temperature_is_the_likeliest_of_all_labels(report):
 
 
 def test_the_posterior_is_that_of_conversion_by_hand(report):
-    _, factor, temperature = report.recipe.choices["posterior + temperature"]
+    _, factor, temperature = report.choices["posterior + temperature"]
     by_hand = convert(trained(), amplitude=0.1 * factor)
     expected = predict(by_hand, FOREIGN, 4, seed=0, keep_draws=True, task="regression").draws / temperature
     found = predict(report.apply(trained(), "posterior + temperature"), FOREIGN, 4, seed=0, keep_draws=True)
@@ -57,7 +57,7 @@ def test_the_read_out_is_that_by_hand(report):
     with torch.no_grad():
         readout = GPReadout(trained().features(X[:300]), Y[:300])
         expected = readout(trained().features(FOREIGN)).probabilities.log()
-    temperature = report.recipe.choices["GP read-out + temperature"].parameter
+    temperature = report.choices["GP read-out + temperature"].parameter
     model = report.apply(trained(), "GP read-out + temperature")
     expected = (expected / temperature).softmax(-1).float()
     torch.testing.assert_close(predict(model, FOREIGN).probabilities, expected, rtol=1e-4, atol=1e-5)
@@ -101,7 +101,7 @@ def test_a_converted_model_keeps_its_posterior_only_where_it_is_advised():
     assert prediction.num_samples == 1
     scaled = report.apply(model, "posterior + temperature")
     assert predict(scaled, FOREIGN, 4).num_samples == 4
-    factor = report.recipe.choices["posterior + temperature"].factor
+    factor = report.choices["posterior + temperature"].factor
     amplitudes = [m.log_amplitude.exp() for m in scaled.modules() if hasattr(m, "log_amplitude")]
     torch.testing.assert_close(amplitudes[0], torch.full_like(amplitudes[0], 0.5 * factor))
     assert report.apply(plain, "posterior").training == model.training  # settings do not pile up
@@ -119,7 +119,7 @@ def test_what_does_not_fit_is_refused(report):
 def test_detectors_fitted_by_hand_are_those_of_the_report(report):
     for name in ("Mahalanobis + energy", "GP variance"):
         detector = Detector(name).fit(trained(), KNOWN, train=TRAIN)
-        expected = report.recipe.detectors[name].score(trained(), FOREIGN)
+        expected = report.fitted[name].score(trained(), FOREIGN)
         torch.testing.assert_close(detector.score(trained(), FOREIGN), expected)
         model = detector.attach(calibrate(trained(), KNOWN, method="temperature").model)
         torch.testing.assert_close(predict(model, FOREIGN).ood[name], expected)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import cgp
-from cgp.networks.assess import tuning, validation_data
+from cgp.networks.assess import tuning
 
 pytestmark = pytest.mark.filterwarnings("ignore:predict. one draw")
 
@@ -47,7 +47,7 @@ def network(outputs):
 
 @pytest.fixture
 def few_are_kept(monkeypatch):
-    monkeypatch.setattr(validation_data, "KEPT_BYTES", 4000)
+    monkeypatch.setattr(tuning, "KEPT_BYTES", 4000)
     monkeypatch.setattr(tuning, "KEPT_LABELS", 300)
 
 
@@ -72,12 +72,12 @@ def test_chosen_by_all_where_all_are_kept(monkeypatch):
     """Reading again changes nothing by itself."""
     model = network(3)
     kept = cgp.assess(model, Source(), num_samples=2)
-    monkeypatch.setattr(validation_data, "KEPT_BYTES", 4000)
+    monkeypatch.setattr(tuning, "KEPT_BYTES", 4000)
     source = Source()
     again = cgp.assess(model, source, num_samples=2)
     assert source.passes > 3
     assert again.scores == kept.scores
-    assert again.recipe.choices == kept.recipe.choices
+    assert again.choices == kept.choices
 
 
 def test_a_regression_is_read_again(few_are_kept):

@@ -1,30 +1,66 @@
-"""The sentences of a report: which method to use, and which detectors."""
+"""The words of a report: its tables, and the sentences that say which method and which detectors to use."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from cgp.comparisons import Difference, critical_value
+from cgp.comparisons import Difference, aligned, critical_value
 
 from .claims import FEWEST_INPUTS, FEWEST_LABELS, FEWEST_WRONG, Detection
+from .sets import COVERAGE
 
 if TYPE_CHECKING:
     from .assessment import Assessment
 
-__all__ = ["about_detection", "about_methods"]
+__all__ = ["about_detection", "about_methods", "tables"]
+
+_COLUMNS = ("nll", "brier", "ece", "ece_chance", "aurc", "risk80", "risk90", "accuracy")
+_OF_VALUES = ("nll", "crps", "rmse", "coverage90", "width90")
+_PER_MILLE = ("aurc",)
 
 _LEAST_ECE, _LEAST_ACCURACY = 0.01, 0.005  # changes below which nothing is said
 
 
+def tables(report: Assessment) -> str:
+    """The scores as text: a row per method; AUROC and FPR95 with a row per score and a column per set."""
+    lines = aligned(_method_rows(report))
+    for measure in ("auroc", "fpr95") if report.detection else ():
+        rows = _detection_rows(report.detection, measure)
+        lines += ["", *aligned([[measure.upper(), *report.detection], *rows])]
+    if report.sets:
+        head = [f"sets at {100 * COVERAGE:.0f} %", "coverage", "classes", "of one class"]
+        rows = [[name, *(f"{value:.3f}" for value in found)] for name, found in report.sets.items()]
+        lines += ["", *aligned([head, *rows])]
+    return "\n".join(lines)
+
+
+def _method_rows(report: Assessment) -> list[list[str]]:
+    """Cells of the table of methods, whose last column is the change of the NLL against the first method."""
+    columns, first = _COLUMNS if report.correct else _OF_VALUES, next(iter(report.scores))
+    names = [f"{column} ‰" if column in _PER_MILLE else column for column in columns]
+    rows = [["method", *names, f"NLL against {first}"]]
+    for method, scores in report.scores.items():
+        change = "" if method == first else str(report.differences[method]["nll"])
+        cells = (f"{1000 * scores[c]:.1f}" if c in _PER_MILLE else f"{scores[c]:.4f}" for c in columns)
+        rows.append([method, *cells, change])
+    return rows
+
+
+def _detection_rows(detection: Mapping[str, Mapping[str, Detection]], measure: str) -> list[list[str]]:
+    """Cells of one measure of detection; a score that a set has not is left empty."""
+    scores, sets = dict.fromkeys(score for each in detection.values() for score in each), detection.values()
+    return [[score, *(f"{getattr(d[score], measure):.3f}" if score in d else "" for d in sets)] for score in scores]
+
+
 def about_methods(report: Assessment) -> str:
     """The method to use, with its benefit."""
-    method, task = report.method, report.recipe.task
-    plain, alone = _plain(report), report.recipe.choices[task.parameter].method
+    method, task = report.method, report.task
+    plain, alone = _plain(report), report.choices[task.parameter].method
     if not report.has_enough_labels:
         return _too_few(report)
     if method in report.beyond:
-        advice = report.recipe.choices[method].method.advice(task)
+        advice = report.choices[method].method.advice(task)
         change = f"its NLL differs from that of {plain} by {report.beyond[method]} nats"
         return f"Use {advice}: {change}{_costs(report, method)}."
     nothing = f", to which {_nothing_added(report)}" if report.beyond else ""
@@ -42,13 +78,13 @@ def about_methods(report: Assessment) -> str:
 
 def _plain(report: Assessment) -> str:
     """The temperature or scale, in a sentence."""
-    if report.recipe.task.has_classes:
+    if report.task.has_classes:
         return "a temperature"
     return "a factor of its variance" if "as trained" in report.scores else "a constant variance"
 
 
 def _too_few(report: Assessment) -> str:
-    task = report.recipe.task
+    task = report.task
     if not task.has_classes:
         return f"{report.num_labels} {task.examples} say nothing of variances: at least {FEWEST_LABELS} are needed."
     which = "" if report.num_inputs >= report.num_labels else f" of {report.num_inputs} inputs"
@@ -64,7 +100,7 @@ def _in_nats(change: Difference) -> str:
 
 def _nothing_added(report: Assessment) -> str:
     """That methods add nothing to the likelihood, and which of them answers more questions rightly."""
-    labels = {name: report.recipe.choices[name].method.label for name in report.beyond}
+    labels = {name: report.choices[name].method.label for name in report.beyond}
     named = [f"the {labels[name]} (NLL {_in_nats(change)})" for name, change in report.beyond.items()]
     nothing = f"{' and '.join(named)} add{'s' if len(named) == 1 else ''} nothing"
     right = {labels[name]: report.differences[name].get("accuracy", Difference(0.0, 0.0)) for name in labels}
@@ -79,7 +115,7 @@ def _in_points(change: Difference) -> str:
 def _costs(report: Assessment, method: str) -> str:
     """What gets worse by a method that lowers the NLL: calibration error, Brier score or accuracy."""
     first = next(iter(report.scores))
-    if method == first or not report.recipe.task.has_classes:
+    if method == first or not report.task.has_classes:
         return ""
     before, after = report.scores[first], report.scores[method]
     changes = dict.fromkeys(("brier", "accuracy"), Difference(0.0, 0.0)) | report.differences[method]
