@@ -160,7 +160,7 @@ def _assessed(model: nn.Module, host: Host) -> str:
         report = cgp.assess(
             model, data, task=Classification(_two_numbers), compare=[Posterior(layers="all")], num_samples=2
         )
-        _, factor, temperature = report.recipe.choices["widest posterior"]
+        _, factor, temperature = report.choices["widest posterior"]
         options: dict[str, Any] = {"num_samples": _DRAWS, "output": _two_numbers, "seed": 0, "keep_draws": True}
         applied = report.apply(model, "widest posterior")
         by_hand = cgp.convert(model, layers="all", amplitude=_AMPLITUDE * factor)

@@ -17,7 +17,7 @@ from cgp.networks.detect.detector import Detector
 from cgp.networks.detect.scores import DrawnScore, Seen, Widest, numbers
 from cgp.networks.methods.amplitudes import AmplitudeSearch
 from cgp.networks.methods.known import Posterior
-from cgp.networks.methods.values import Normals
+from cgp.networks.methods.rows import Normals
 from cgp.networks.model.fingerprints import fingerprint
 from cgp.networks.model.inputs import Batch, batches, model_device, to_device
 from cgp.networks.model.progress import Progress
@@ -123,8 +123,6 @@ def assess(
     drawing = model if what.posterior is None else posterior.drawing(model)
     search = AmplitudeSearch(drawing, num_samples, posterior.sampling, seed, asked)
     input_of, shape = _check_labels(search, held)
-    if training is not None:
-        asked.check_training(training.labels, shape)
     return _Comparison(model, search, held, what, input_of, shape[-1]).report(_other_inputs(held, ood or {}, model))
 
 

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from cgp.networks.methods.amplitudes import COARSE, TEMPERATURES, AmplitudeSearch, chosen, has_amplitude, tune
-from cgp.networks.methods.classes import Logits
-from cgp.networks.methods.values import Normals
+from cgp.networks.methods.amplitudes import COARSE, AmplitudeSearch, has_amplitude
+from cgp.networks.methods.rows import TEMPERATURES, Logits, Normals, chosen, tune
 from cgp.networks.model.inputs import Batch
 from cgp.networks.model.progress import Progress, progressing
 from cgp.networks.tasks import Task

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,135 +20,15 @@ from cgp.networks.model.structural_copy import structural_copy
 from cgp.networks.predict.draws import draw_noises
 from cgp.networks.tasks import Task
 
+from .rows import STEP, TEMPERATURES, LabelScores, Trial
 from .temperature_scaling import minimise_over_temperature, precision_slopes, with_labels
 
-__all__ = [
-    "COARSE",
-    "TEMPERATURES",
-    "AmplitudeSearch",
-    "LabelScores",
-    "Trial",
-    "amplitudes_of",
-    "chosen",
-    "has_amplitude",
-    "tune",
-    "with_amplitudes",
-]
+__all__ = ["COARSE", "AmplitudeSearch", "amplitudes_of", "has_amplitude", "with_amplitudes"]
 
 COARSE = tuple(2.0**k for k in (-15, -10, *range(-5, 8)))
 """Factors of the amplitudes."""
 
 _CALLER = 4  # frames from a check of the data to the caller of calibrate
-
-_STEP = 2.0**0.125
-
-TEMPERATURES = tuple(_STEP**k for k in range(-16, 41))
-"""Temperatures at which amplitudes are compared, from 0.25 to 32; only scores at these are kept of all draws."""
-
-
-class Trial(NamedTuple):
-    """An amplitude at its best temperature or scale.
-
-    Attributes:
-        factor: factor of the amplitudes.
-        parameter: the temperature, or the scale ``(C,)`` of a regression.
-        losses: negative log-probability of each label, or log-density of each row of values, ``(N,)``.
-        accuracy: share of correct predictions.
-        disagreement: total variation distance of draws and their average, mean over labels.
-    """
-
-    factor: float
-    parameter: Any
-    losses: Tensor
-    accuracy: float = 0.0
-    disagreement: float = 0.0
-
-    @property
-    def nll(self) -> float:
-        """Mean of the losses, in nats."""
-        return float(self.losses.mean())
-
-    @property
-    def standard_error(self) -> float:
-        """Standard error of :attr:`nll`."""
-        return float(self.losses.std() / len(self.losses) ** 0.5) if len(self.losses) > 1 else 0.0
-
-
-class LabelScores(NamedTuple):
-    """Scores of draws on labels, at several temperatures.
-
-    Attributes:
-        temperatures: T temperatures.
-        log_probabilities: log-probability of each label under the averaged draws, ``(T, N)``.
-        right: whether the average predicts the label, ``(T, N)``.
-        disagreement: total variation distance of draws and their average, ``(T, N)``.
-    """
-
-    temperatures: Sequence[float]
-    log_probabilities: Tensor
-    right: Tensor
-    disagreement: Tensor
-
-    @classmethod
-    def of(cls, logits: Tensor, labels: Tensor, temperatures: Sequence[float]) -> LabelScores:
-        """Score the draws ``(S, ..., C)`` on labels ``(...)``; labels −100 are ignored."""
-        logits, labels = with_labels(logits, labels)
-        rows = []
-        for temperature in temperatures:
-            draws = (logits / temperature).log_softmax(-1)
-            of_labels = draws.gather(-1, labels.expand(draws.shape[:-1])[..., None])[..., 0]
-            average = draws.exp().mean(0)
-            apart = 0.5 * (draws.exp() - average).abs().sum(-1).mean(0)
-            # Draws that overflow count against their amplitude.
-            of_average = (of_labels.logsumexp(0) - math.log(len(draws))).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
-            rows.append((of_average, average.argmax(-1) == labels, apart))
-        return cls(temperatures, *(torch.stack(column) for column in zip(*rows, strict=True)))
-
-    def at(self, temperature: float) -> LabelScores:
-        """The scores at one of the temperatures."""
-        index = self.temperatures.index(temperature)
-        return LabelScores((temperature,), *(part[[index]] for part in self[1:]))
-
-    def together(self, others: Sequence[LabelScores]) -> LabelScores:
-        """These scores followed by those of other labels."""
-        columns = zip(*(part[1:] for part in (self, *others)), strict=True)
-        return LabelScores(self.temperatures, *(torch.cat(column, 1) for column in columns))
-
-    def best(self, factor: float, *, least: float = 0.0, rows: Tensor | None = None) -> Trial:
-        """The best temperature of at least ``least`` for all labels, or those of some rows."""
-        kept = [index for index, temperature in enumerate(self.temperatures) if temperature >= least]
-        losses, right, apart = (
-            part[kept] if rows is None else part[kept][:, rows]
-            for part in (-self.log_probabilities, self.right, self.disagreement)
-        )
-        if not losses.shape[1]:
-            raise ValueError("data: expected labels, got none")
-        index = int(losses.mean(1).argmin())
-        scores = losses[index], float(right[index].float().mean()), float(apart[index].mean())
-        return Trial(factor, self.temperatures[kept[index]], *scores)
-
-
-def chosen(tried: dict[float, Trial], criterion: str) -> Trial:
-    """The trial selected by the "widest" or the "likelihood" criterion, with a non-zero factor."""
-    best = min(tried.values(), key=lambda trial: trial.nll)
-    positive = sorted((trial for trial in tried.values() if trial.factor), key=lambda trial: trial.factor)
-    if criterion == "likelihood":
-        return min(positive, key=lambda trial: trial.nll)
-    allowed = best.nll + best.standard_error
-    chosen = best if best.factor else positive[0]
-    for trial in positive[positive.index(chosen) :]:
-        if trial.nll > allowed:
-            break
-        chosen = trial
-    return chosen
-
-
-def tune(scores: Mapping[float, Any], rows: Tensor | None = None) -> dict[float, Trial]:
-    """Every factor at its best temperature or scale, for the labels of some rows ``(N,)`` or of all."""
-    # Draws may not be sharpened below the temperature without them, or 1, which would compensate any amplitude.
-    plain = scores[0.0].best(0.0, rows=rows)
-    least = min(plain.parameter, 1.0) if isinstance(plain.parameter, float) else 0.0
-    return {0.0: plain} | {f: of_factor.best(f, least=least, rows=rows) for f, of_factor in scores.items() if f}
 
 
 @dataclass(frozen=True)
@@ -235,7 +115,7 @@ class AmplitudeSearch:
             )
             return torch.stack(list(parts)).sum(0) / len(trial.losses)
 
-        near = max(trial.parameter / _STEP, least), trial.parameter * _STEP
+        near = max(trial.parameter / STEP, least), trial.parameter * STEP
         at = minimise_over_temperature(slopes, trial.parameter, *near, tolerance=1e-3)
         return self.scores(data, (trial.factor,), (at,))[trial.factor].best(trial.factor)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal, overload
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,43 +11,13 @@ from torch import nn
 from cgp.networks.model.progress import Progress
 from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.predict.method import Method, Training, settings_of, with_settings
-from cgp.networks.tasks import Regression, Task, as_task
+from cgp.networks.tasks import Task, as_task
 
 from .amplitudes import AmplitudeSearch, amplitudes_of
-from .calibration import Calibration, RegressionCalibration
-from .classes import calibrate_outputs, calibrate_posterior
+from .calibration import Calibration, calibrate_outputs, calibrate_posterior, calibrate_values
 from .known import Posterior
-from .values import calibrate_values
 
 __all__ = ["calibrate"]
-
-
-@overload
-def calibrate(
-    model: nn.Module,
-    data: Any,
-    *,
-    method: str | Method = ...,
-    task: Literal["regression"] | Regression,
-    train: Any = ...,
-    num_samples: int = ...,
-    seed: int = ...,
-    progress: Progress = ...,
-) -> RegressionCalibration: ...
-
-
-@overload
-def calibrate(
-    model: nn.Module,
-    data: Any,
-    *,
-    method: str | Method = ...,
-    task: str | Task = ...,
-    train: Any = ...,
-    num_samples: int = ...,
-    seed: int = ...,
-    progress: Progress = ...,
-) -> Calibration: ...
 
 
 @torch.no_grad()
@@ -61,7 +31,7 @@ def calibrate(
     num_samples: int = 8,
     seed: int = 0,
     progress: Progress = None,
-) -> Calibration | RegressionCalibration:
+) -> Calibration:
     r"""Calibrate a classifier, or a regression, on held-out labels.
 
     A method is one of these, by its name or as an object with options (:mod:`cgp.networks.methods.known`), or your own
@@ -114,8 +84,7 @@ def calibrate(
             what is called with the number of runs done, and of all.
 
     Returns:
-        The result, with the calibrated model: a :class:`cgp.Calibration`, or for a regression a
-        :class:`cgp.networks.methods.calibration.RegressionCalibration`.
+        The result, with the calibrated model.
 
     Raises:
         ValueError: if the model has nothing that the method needs, labels are missing or no class indices, logits are

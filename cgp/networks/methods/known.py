@@ -147,7 +147,10 @@ class Readout(_WithoutDraws):
         return f"method: expected another for labels that are not of inputs, with task={task.name!r}, got 'readout'"
 
     def fit(self, training: Training) -> Self:
-        """The process of a network's training data."""
+        """The process of a network's training data, where its output is a tensor that can be replaced."""
+        if training.task.has_classes:
+            logits = training.task.output(training.returned)
+            _with_logits(training.returned, logits, logits)
         return replace(self, task=training.task, process=training.process)
 
     def apply(self, model: nn.Module) -> nn.Module:

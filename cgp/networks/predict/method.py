@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from cgp.networks.guarantees.guarantees import Source
 from cgp.networks.model.fingerprints import logit_temperature
+from cgp.networks.model.inputs import call_model
 from cgp.networks.model.named import Named
+from cgp.networks.model.shared_prefix import SharedPrefix
 from cgp.networks.model.structural_copy import structural_copy, uncompiled
 from cgp.networks.tasks import Task
 
@@ -45,19 +47,27 @@ class Training:
         task: takes the representation.
         data: labelled batches.
 
+    Raises:
+        ValueError: if the labels do not fit what the network returns.
+
     Attributes:
         task: the task.
+        returned: what the network returns of the first batch, without draws.
         features: ``(N, d)``, float64.
         labels: ``(N,)`` int, or values ``(N, C)`` in float64.
     """
 
     @torch.no_grad()
     def __init__(self, model: nn.Module, task: Task, data: Any) -> None:
-        plain, self.task = as_assessed(model), task
+        plain, self.task = as_assessed(model).eval(), task
         seen = list(task.read(data, model, "train", every=True))
+        prefix = SharedPrefix(plain)
+        prefix.set_sampling("mean")
+        self.returned = prefix.run(lambda model: call_model(model, seen[0].inputs))
         self.features = torch.cat([task.features(plain, batch.inputs).double().cpu() for batch in seen])
         labels = torch.cat([batch.labels.cpu() for batch in seen if batch.labels is not None])
         self.labels = labels.double() if labels.is_floating_point() else labels
+        task.check_training(self.labels, tuple(task.rows(self.returned).shape))
 
     @cached_property
     def process(self) -> GPReadout:

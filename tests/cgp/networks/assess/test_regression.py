@@ -11,7 +11,7 @@ from scipy.stats import norm
 from torch import nn
 
 import cgp
-from cgp.networks.methods.values import Normals
+from cgp.networks.methods.rows import Normals
 from cgp.networks.predict.readout import GPReadout
 from cgp.networks.tasks import Regression
 from cgp.networks.tasks.metrics import ValueErrors
@@ -198,7 +198,7 @@ def test_the_scale_is_the_likeliest_of_a_grid(seed):
     def loss(scale):
         return -norm.logpdf(errors, scale=np.sqrt(spread + scale * noise)).mean()
 
-    scale = float(Normals(*parts).fit_scale(torch.tensor(errors)[:, None]))
+    scale = float(Normals(*parts).fit(torch.tensor(errors)[:, None]))
     ratios = errors**2 / noise
     grid = np.geomspace(1e-6 * ratios.mean(), 2.0 * ratios.max(), 4000)
     assert loss(scale) <= min(map(loss, grid)) + 1e-6

@@ -10,7 +10,8 @@ from torch import nn
 
 from cgp import CGPAttention, SparseCGPAttention, calibrate, convert, predict
 from cgp.networks.methods import Posterior
-from cgp.networks.methods.amplitudes import AmplitudeSearch, LabelScores, chosen, tune
+from cgp.networks.methods.amplitudes import AmplitudeSearch
+from cgp.networks.methods.rows import LabelScores, chosen, tune
 from cgp.networks.model.fingerprints import logit_temperature, set_logit_temperature
 from cgp.networks.model.inputs import Batch
 from cgp.networks.model.structural_copy import structural_copy

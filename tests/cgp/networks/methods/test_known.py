@@ -277,3 +277,28 @@ def test_models_of_hosts_with_attention_take_every_method():
     for method, options in (("temperature", {}), ("readout", {"train": [(x, y)]})):
         model = calibrate(host.model, [(x, y)], method=method, **options).model
         assert predict(model, x).probabilities.shape == (20, 5)
+
+
+CLASSES = "train: expected labels that are class indices from 0 to 1"
+COMPUTED = "output: expected a function that takes one of the tensors that the model returns"
+
+
+@pytest.mark.parametrize(
+    ("size", "task", "classes", "message"),
+    [(2, Classification(), 3, CLASSES), (1, Classification(lambda z: torch.cat([0 * z, z], -1)), 2, COMPUTED)],
+)
+@pytest.mark.parametrize("entry", [lambda *args, **options: calibrate(*args, method="readout", **options), assess])
+def test_what_no_read_out_can_replace_is_refused_before_it_is_fitted(size, task, classes, message, entry, monkeypatch):
+    monkeypatch.setattr(GPReadout, "__init__", lambda *args, **options: pytest.fail("fitted"))
+    x = torch.randn(90, 4)
+    with pytest.raises(ValueError, match=message):
+        entry(nn.Linear(4, size), [(x, torch.arange(90) % 2)], train=[(x, torch.arange(90) % classes)], task=task)
+
+
+def test_a_read_out_of_a_network_in_training_mode_reads_what_it_predicts_by():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.BatchNorm1d(8), nn.Linear(8, 3)), torch.randn(90, 4)
+    data = [(x, torch.arange(90) % 3)]
+    expected = calibrate(copy.deepcopy(model).eval(), data, method="readout", train=data)
+    assert calibrate(model.train(), data, method="readout", train=data).nll == expected.nll
+    assert model.training
