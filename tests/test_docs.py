@@ -35,7 +35,7 @@ pages = importlib.import_module("pages")
 
 
 @pytest.mark.slow  # the build of the pages runs them as well
-@pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*pages.PAGES, *pages.THREADS], ids=lambda page: page.stem)
 def test_pages_print_their_outputs(page):
     assert pages.differences(page, pages.run(page)) == []
 

@@ -53,6 +53,8 @@ GUIDES = (
     "markov",
 )
 GUIDES += ("correlation", "regression", "regression-more", "saving", "training")
+THREADS = tuple(sorted((DOCS / "notes").glob("thread-*.md")))
+"""Texts for open threads elsewhere: run by the tests, not by a build."""
 PAGES = (DOCS.parent / "README.md", TUTORIAL, *(DOCS / "guides" / f"{name}.md" for name in GUIDES))
 
 _PRECISION = "default dtype"
