@@ -115,13 +115,14 @@ class Markov(Kernel):
         return Markov(self.base_kernel * _base(other))
 
 
-class _InputCovariance(LazyEvaluatedKernelTensor):  # type: ignore[misc]
+class _InputCovariance(LazyEvaluatedKernelTensor):
     """The covariance of inputs: its product with that of outputs is the covariance of rows (input, output)."""
 
     def _mul_matrix(self, other: LinearOperator | Tensor) -> LinearOperator:
-        is_index = isinstance(other, LazyEvaluatedKernelTensor) and isinstance(other.kernel, IndexKernel)
-        if not is_index or self.x1.shape[-1] > 1 or self.kernel._layout != Layout():
+        of_outputs = isinstance(other, LazyEvaluatedKernelTensor) and isinstance(other.kernel, IndexKernel)
+        if not of_outputs or self.x1.shape[-1] > 1 or self.kernel._layout != Layout():
             return super()._mul_matrix(other)
+        assert isinstance(other, LazyEvaluatedKernelTensor)
         kernel = Markov(_of_feature(self.kernel.base_kernel, 0) * _of_feature(other.kernel, 1))
         return self.__class__(_beside(self.x1, other.x1), _beside(self.x2, other.x2), kernel=kernel)
 
