@@ -18,7 +18,14 @@ from .structure import Structure
 if TYPE_CHECKING:
     from cgp.regression.observations import Observations
 
-__all__ = ["Factors", "MixingLoadings", "factor_counts", "factor_covariance", "start_at_components"]
+__all__ = [
+    "FactorLoadings",
+    "Factors",
+    "factor_counts",
+    "factor_covariance",
+    "principal_components",
+    "start_at_components",
+]
 
 _MOST_LATENTS = 2500  # processes times inputs
 
@@ -53,30 +60,33 @@ class Factors(Structure):
         return None if num_inducing is None else f"num_inducing: expected None, got {num_inducing!r}"
 
 
-class MixingLoadings(ProcessLoadings):
-    r"""Weights of processes that all outputs share, none of which is an output's own, with a standard normal prior.
+class FactorLoadings(ProcessLoadings):
+    r"""Loadings of R processes that all outputs share, and of a separate process for each output where there are these.
+
+    .. math:: a_p = (\lambda_{p1}, \dots, \lambda_{pR},\; \omega_p e_p)
+
+    Priors, for outputs of unit variance: :math:`\lambda \sim N(0, 1)`, :math:`\log\omega \sim N(-2, 4)`.
 
     Args:
-        num_processes: P.
-        num_factors: R.
+        num_processes: number P of processes.
+        num_factors: number R of factors; 0 for independent processes.
+        separate: whether outputs have processes of their own.
 
     Source:
         Teh, Seeger & Jordan (2005), Semiparametric latent factor models.
     """
 
-    def __init__(self, num_processes: int, num_factors: int) -> None:
+    def __init__(self, num_processes: int, num_factors: int, *, separate: bool = True) -> None:
         super().__init__()
         self.num_processes = num_processes
-        self.register_normal("weights", torch.ones(num_processes, num_factors), 0.0, 1.0)
-
-    @property
-    def scales(self) -> Tensor:
-        """Standard deviation of each output, ``(*batch, P)``."""
-        return self.weights.norm(dim=-1)
+        initial = torch.zeros if separate else torch.ones
+        self.register_normal("factors", initial(num_processes, num_factors), 0.0, 1.0)
+        self.register_normal("log_scales", torch.full((num_processes * separate,), -2.0), -2.0, 2.0)
 
     def forward(self) -> Tensor:
-        """The loadings of all outputs, ``(*batch, P, R)``."""
-        return self.weights
+        """The loadings of all processes, ``(*batch, P, R + P)``, or ``(*batch, P, R)``."""
+        specific = [] if self.log_scales is None else [torch.diag_embed(self.log_scales.exp())]
+        return torch.cat(specific if self.factors is None else [self.factors, *specific], dim=-1)
 
 
 def factor_covariance(
@@ -104,17 +114,21 @@ def factor_covariance(
     """
     for name, value in (("num_processes", num_processes), ("input_dim", input_dim), ("num_factors", num_factors)):
         check_count(name, value, 1)
-    loadings = [MixingLoadings(num_processes, 1) for _ in range(num_factors)]
+    loadings = [FactorLoadings(num_processes, 1, separate=False) for _ in range(num_factors)]
     return AdditiveKernel(*(RowKernel(kernel, num_processes, input_dim, loadings=each).double() for each in loadings))
 
 
 @torch.no_grad()
 def start_at_components(covariance: AdditiveKernel, correlation: Tensor) -> None:
     """Let the processes start as the principal components of a correlation matrix ``(P, P)``, the largest first."""
+    for component, column in zip(covariance.kernels, principal_components(correlation).mT, strict=False):
+        component.loadings.factors.copy_(column.unsqueeze(-1))
+
+
+def principal_components(correlation: Tensor) -> Tensor:
+    """The principal components of a correlation matrix ``(P, P)`` as columns, the largest first."""
     values, vectors = torch.linalg.eigh(correlation)
-    common = (vectors * values.clamp(min=0.0).sqrt()).flip(-1)
-    for component, column in zip(covariance.kernels, common.mT, strict=False):
-        component.loadings.weights.copy_(column.unsqueeze(-1))
+    return (vectors * values.clamp(min=0.0).sqrt()).flip(-1)
 
 
 def factor_counts(num_processes: int, num_inputs: int) -> list[int]:

@@ -17,15 +17,15 @@ from torch import Tensor
 
 from cgp.kernels.base_kernels import BASE_KERNELS
 from cgp.kernels.markov_forms import markov_obstacle
-from cgp.regression.covariances.structure import check_count, count
 
-from .rows import ProcessLoadings, RowKernel
-from .structure import Structure
+from .factors import FactorLoadings, principal_components
+from .rows import RowKernel
+from .structure import Structure, count
 
 if TYPE_CHECKING:
     from cgp.regression.observations import Observations
 
-__all__ = ["FactorLoadings", "MultiScale", "cycle_of", "multiscale_covariance", "start_at_factors", "strongest_periods"]
+__all__ = ["MultiScale", "cycle_of", "start_at_factors", "strongest_periods"]
 
 Array = NDArray[np.float64]
 
@@ -83,15 +83,46 @@ class MultiScale(Structure):
         inputs, units = observations.grid.inputs[:, 0], observations.units
         lag, span = float(inputs.diff().median()), float(inputs[-1] - inputs[0])
         unit = 1.0 if units is None else units.inputs.unit[0]
-        return multiscale_covariance(
-            observations.num_outputs,
-            _SHORTEST * lag,
-            max(_LONGEST * span, _SHORTEST * lag),
-            kernel=kernel,
-            num_components=self.num_scales,
-            num_factors=self.num_factors if observations.num_outputs > 1 else 0,
-            periods=[float(period) / unit for period in self.periods],
-        )
+        periods = tuple(float(period) / unit for period in self.periods)
+        longest = max(_LONGEST * span, _SHORTEST * lag)
+        return replace(self, periods=periods).between(observations.num_outputs, _SHORTEST * lag, longest, kernel)
+
+    def between(
+        self, num_processes: int, shortest: float, longest: float, kernel: str | Kernel = "matern32"
+    ) -> AdditiveKernel:
+        r"""The covariance of outputs whose components start at lengthscales from the shortest to the longest one.
+
+        .. math:: k\big((t, p), (t', r)\big) =
+            \sum_c \Big(\lambda_p^{(c)\top}\lambda_r^{(c)} + \delta_{pr}\omega_p^{(c)2}\Big) \kappa_c(t - t')
+
+        They are evenly spaced in their logarithm. A cycle is a component with
+        :math:`\kappa_c = e^{-|\tau|/\ell}\cos(2\pi\tau/T)`, which may drift; the loadings of a cycle that is absent
+        from the data tend to zero.
+
+        Args:
+            num_processes: number P of outputs.
+            shortest: initial lengthscale of the first component.
+            longest: of the last one.
+            kernel: the canonical covariance, a Matérn one for linear time.
+
+        Returns:
+            A sum of kernels, one per component, of rows whose last column is the output.
+
+        Raises:
+            ValueError: if a length is out of range.
+
+        Example:
+            >>> kernel = MultiScale(3, 2, periods=[1.0]).between(2, 0.1, 10.0)
+            >>> len(kernel.kernels), kernel.kernels[0].loadings().shape
+            (4, torch.Size([2, 4]))
+        """
+        if not 0.0 < shortest <= longest < math.inf:
+            raise ValueError(f"shortest, longest: expected 0 < shortest <= longest, got {shortest:g} and {longest:g}")
+        count = self.num_factors if num_processes > 1 else 0  # the process of a single output is its own
+        lengthscales = torch.logspace(math.log10(shortest), math.log10(longest), self.num_scales, dtype=torch.float64)
+        kernels = [_component(num_processes, count, kernel, float(value)) for value in lengthscales]
+        kernels += [_cycle(num_processes, count, float(period)) for period in self.periods]
+        return AdditiveKernel(*kernels)
 
     def start(self, covariance: AdditiveKernel, observations: Observations) -> None:
         """Let the processes start as the principal components of the outputs' correlation."""
@@ -112,96 +143,14 @@ class MultiScale(Structure):
         return None if num_inducing is None else f"num_inducing: expected None, got {num_inducing!r}"
 
 
-class FactorLoadings(ProcessLoadings):
-    r"""Loadings of R processes shared by all outputs, and of a separate process for each output.
-
-    .. math:: a_p = (\lambda_{p1}, \dots, \lambda_{pR},\; \omega_p e_p)
-
-    Priors, for outputs of unit variance: :math:`\lambda \sim N(0, 1)`, :math:`\log\omega \sim N(-2, 4)`.
-
-    Args:
-        num_processes: number P of processes.
-        num_factors: number R of factors; 0 for independent processes.
-
-    Source:
-        Teh, Seeger & Jordan (2005), Semiparametric latent factor models.
-    """
-
-    def __init__(self, num_processes: int, num_factors: int) -> None:
-        super().__init__()
-        self.num_processes = num_processes
-        self.register_normal("factors", torch.zeros(num_processes, num_factors), 0.0, 1.0)
-        self.register_normal("log_scales", torch.full((num_processes,), -2.0), -2.0, 2.0)
-
-    @property
-    def scales(self) -> Tensor:
-        """Standard deviation of each output's separate process, ``(*batch, P)``."""
-        return self.log_scales.exp()
-
-    def forward(self) -> Tensor:
-        """The loadings of all processes, ``(*batch, P, R + P)``."""
-        specific = torch.diag_embed(self.scales)
-        return specific if self.factors is None else torch.cat([self.factors, specific], dim=-1)
-
-
-def multiscale_covariance(
-    num_processes: int,
-    shortest: float,
-    longest: float,
-    *,
-    kernel: str | Kernel = "matern32",
-    num_components: int = 5,
-    num_factors: int = 3,
-    periods: Sequence[float] = (),
-) -> AdditiveKernel:
-    r"""The covariance of outputs over one input that vary on many time scales, with separate factors for each.
-
-    .. math:: k\big((t, p), (t', r)\big) =
-        \sum_c \Big(\lambda_p^{(c)\top}\lambda_r^{(c)} + \delta_{pr}\omega_p^{(c)2}\Big) \kappa_c(t - t')
-
-    Components start with lengthscales that are evenly spaced in their logarithm. A cycle is a component with
-    :math:`\kappa_c = e^{-|\tau|/\ell}\cos(2\pi\tau/T)`, which may drift; the
-    loadings of a cycle that is absent from the data tend to zero.
-
-    Args:
-        num_processes: number P of processes.
-        shortest: initial lengthscale of the first component.
-        longest: initial lengthscale of the last component.
-        kernel: the canonical covariance, a Matérn one for linear time.
-        num_components: number C of components, without the cycles.
-        num_factors: R, at most P; 0 for a single output, whose process is its own.
-        periods: T of each cycle, in units of the input.
-
-    Returns:
-        A sum of kernels, one per component, of rows whose last column is the output.
-
-    Raises:
-        ValueError: if a count or a length is out of range.
-
-    Example:
-        >>> kernel = multiscale_covariance(2, 0.1, 10.0, num_components=3, periods=[1.0])
-        >>> len(kernel.kernels), kernel.kernels[0].loadings().shape
-        (4, torch.Size([2, 4]))
-    """
-    for name, value, least in (("num_components", num_components, 1), ("num_factors", num_factors, 0)):
-        check_count(name, value, least)
-    if not 0.0 < shortest <= longest < math.inf:
-        raise ValueError(f"shortest, longest: expected 0 < shortest <= longest, got {shortest:g} and {longest:g}")
-    lengthscales = torch.logspace(math.log10(shortest), math.log10(longest), num_components, dtype=torch.float64)
-    kernels = [_component(num_processes, num_factors, kernel, float(value)) for value in lengthscales]
-    kernels += [_cycle(num_processes, num_factors, float(period)) for period in periods]
-    return AdditiveKernel(*kernels)
-
-
 def start_at_factors(covariance: AdditiveKernel, correlation: Tensor) -> None:
     """Initialise all components with the principal components of a correlation matrix ``(P, P)``."""
     generator = torch.Generator().manual_seed(0)
-    values, vectors = torch.linalg.eigh(correlation.double())
-    share = 1.0 / len(covariance.kernels)
+    components, share = principal_components(correlation), 1.0 / len(covariance.kernels)
     for component in covariance.kernels:
         loadings = component.loadings
         count = 0 if loadings.factors is None else loadings.factors.shape[-1]
-        common = (vectors * values.clamp(min=0.0).sqrt()).flip(-1)[:, :count]
+        common = components[:, :count]
         specific = (1.0 - common.square().sum(-1)).clamp(min=_LEAST_SHARE)
         loadings.initialize(log_scales=0.5 * (share * specific).log())
         if count:

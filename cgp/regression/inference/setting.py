@@ -205,13 +205,12 @@ def chosen(
         ValueError: if they do not go together, or with the observations.
     """
     structure, inference = Structure.of(structure), Inference.of(inference)
-    found = MultiScale()
     # What windows find, too.
     most_probable = isinstance(inference, Automatic) or inference == Inference.of("map")
     if isinstance(structure, Auto):
         is_long = most_probable and structure == Auto() and int(observations.observed.sum()) > _LONG
-        possible = is_long and found.obstacle(observations, kernel, num_inducing) is None
-        structure = found if possible or inference.name == found.inference else structure
+        possible = is_long and MultiScale().obstacle(observations, kernel, num_inducing) is None
+        structure = MultiScale() if possible or inference.name == MultiScale.inference else structure
     if structure.inference is not None:
         inference = Inference.of(structure.inference) if most_probable else inference
         if inference.name != structure.inference:
@@ -219,8 +218,10 @@ def chosen(
                 f"inference: expected 'auto' or {structure.inference!r} for structure={structure.name!r}, "
                 f"got {inference!r}"
             )
-    elif inference.name == found.inference:
-        raise ValueError(f"structure: expected {found.name!r} for inference={inference.name!r}, got {structure.name!r}")
+    elif inference.name == MultiScale.inference:
+        raise ValueError(
+            f"structure: expected {MultiScale.name!r} for inference={inference.name!r}, got {structure.name!r}"
+        )
     obstacle = structure.obstacle(observations, kernel, num_inducing)
     if obstacle is not None:
         raise ValueError(f"{obstacle}, for structure={structure.name!r}")

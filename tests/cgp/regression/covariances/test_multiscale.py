@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from cgp.regression.covariances.multiscale import FactorLoadings, multiscale_covariance, start_at_factors
+from cgp.regression.covariances.factors import FactorLoadings
+from cgp.regression.covariances.multiscale import MultiScale, start_at_factors
 from cgp.regression.covariances.rows import dense_covariance, grid_covariances
 from cgp.regression.likelihood import every_process
 from cgp.regression.solvers.exact import CorrelatedGPRegression
@@ -14,7 +15,7 @@ from cgp.regression.solvers.series import SeriesCorrelatedGPRegression
 
 
 def a_covariance(processes: int = 3, periods: tuple[float, ...] = (0.7,)):
-    covariance = multiscale_covariance(processes, 0.2, 2.0, num_components=2, num_factors=2, periods=periods)
+    covariance = MultiScale(2, 2, periods).between(processes, 0.2, 2.0)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for component in covariance.kernels:
@@ -41,7 +42,7 @@ def test_components_are_factors_and_own_processes_at_each_scale():
 
 
 def mixed(loadings: FactorLoadings, numbers: np.ndarray) -> np.ndarray:
-    factors, scales = loadings.factors.detach().numpy(), loadings.scales.detach().numpy()
+    factors, scales = loadings.factors.detach().numpy(), loadings.log_scales.detach().exp().numpy()
     return (factors @ factors.T + np.diag(scales**2))[np.ix_(numbers, numbers)]
 
 
@@ -82,7 +83,7 @@ def test_the_linear_form_is_the_dense_one_in_evidence_and_posterior():
 
 
 def test_without_factors_processes_are_independent():
-    covariance = multiscale_covariance(2, 0.1, 1.0, num_factors=0)
+    covariance = MultiScale(num_factors=0, periods=()).between(2, 0.1, 1.0)
     start_at_factors(covariance, torch.eye(2, dtype=torch.float64))
     total = sum((kernel.loadings() @ kernel.loadings().mT).detach() for kernel in covariance.kernels)
     torch.testing.assert_close(total, torch.eye(2, dtype=torch.float64))
@@ -91,7 +92,7 @@ def test_without_factors_processes_are_independent():
 def test_start_has_the_correlations_principal_components():
     common = torch.tensor([0.9, 0.8, -0.7], dtype=torch.float64)
     correlation = torch.outer(common, common).fill_diagonal_(1.0)
-    covariance = multiscale_covariance(3, 0.1, 1.0, num_components=4, num_factors=1)
+    covariance = MultiScale(4, 1, periods=()).between(3, 0.1, 1.0)
     start_at_factors(covariance, correlation)
     total = sum((kernel.loadings() @ kernel.loadings().mT).detach() for kernel in covariance.kernels)
     assert (total - correlation).abs().max() < 0.25  # components start apart by a spread of 0.05
@@ -101,12 +102,12 @@ def test_start_has_the_correlations_principal_components():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_components": 0}, "num_components: expected an integer of at least 1, got 0"),
+        ({"num_scales": 0}, "num_scales: expected an integer of at least 1, got 0"),
         ({"num_factors": -1}, "num_factors: expected an integer of at least 0, got -1"),
-        ({"shortest": 2.0}, "shortest, longest: expected 0 < shortest <= longest, got 2 and 1"),
+        ({"periods": ()}, "shortest, longest: expected 0 < shortest <= longest, got 2 and 1"),
         ({"periods": [-1.0]}, "periods: expected positive numbers, got -1"),
     ],
 )
 def test_lengths_and_counts_that_make_no_covariance_are_refused(options: dict, message: str):
     with pytest.raises(ValueError, match=message):
-        multiscale_covariance(2, **({"shortest": 0.1, "longest": 1.0} | options))
+        MultiScale(**options).between(2, 2.0 if "shortest" in message else 0.1, 1.0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cgp.regression.covariances.multiscale import multiscale_covariance, start_at_factors
+from cgp.regression.covariances.multiscale import MultiScale, start_at_factors
 from cgp.regression.inference.windows import (
     Window,
     WindowSampler,
@@ -29,7 +29,7 @@ def a_series(count: int, processes: int = 2, seed: int = 0) -> tuple[torch.Tenso
 
 def a_model(rows: torch.Tensor, targets: torch.Tensor, kind=SeriesCorrelatedGPRegression):
     processes = int(rows[:, 1].max()) + 1
-    covariance = multiscale_covariance(processes, 0.05, 1.0, num_components=2, num_factors=1)
+    covariance = MultiScale(2, 1, periods=()).between(processes, 0.05, 1.0)
     start_at_factors(covariance, torch.eye(processes, dtype=torch.float64))
     return kind(rows, targets, processes, covar_module=covariance)
 

@@ -18,7 +18,6 @@ from cgp.regression import (
     SeriesCorrelatedGPRegression,
     Windows,
 )
-from cgp.regression.covariances.multiscale import multiscale_covariance
 from cgp.regression.inference.sampling import sample_laplace
 from cgp.regression.observations import Observations, Parts
 from cgp.regression.posterior import Posterior
@@ -213,7 +212,7 @@ def test_regressors_take_rows_one_by_one(options, monkeypatch):
 @torch.no_grad()
 def test_multiscale_model_that_grows_is_the_dense_form():
     rows, targets = in_order(*observations(24, 3, regular=False))
-    covariance = multiscale_covariance(3, 0.2, 3.0, num_components=2, num_factors=1, periods=[0.7])
+    covariance = MultiScale(2, 1, [0.7]).between(3, 0.2, 3.0)
     dense = shuffled(CorrelatedGPRegression(rows, targets, 3, covar_module=covariance), 1)
     linear = SeriesCorrelatedGPRegression(rows, targets, 3, covar_module=covariance).eval()
     linear.load_state_dict(dense.state_dict())
