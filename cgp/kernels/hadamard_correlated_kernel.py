@@ -6,9 +6,8 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from .canonical_kernel import CanonicalKernel, CanonicalPoints
+from .canonical_kernel import CanonicalKernel, CanonicalPoints, process_numbers, rows_of
 from .correlated_kernel import CorrelatedKernel, select
-from .process_rows import process_numbers, rows_of
 
 __all__ = ["HadamardCorrelatedKernel"]
 

@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from cgp.kernels.process_rows import noise_of_rows
+from cgp.kernels.canonical_kernel import noise_of_rows
 
 from .likelihood import every_process
 from .observations import Observations, Parts, Units

@@ -9,8 +9,8 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from cgp.kernels.canonical_kernel import process_numbers
 from cgp.kernels.markov_forms import markov_processes
-from cgp.kernels.process_rows import process_numbers
 from cgp.statespace.evidence import log_evidence
 from cgp.statespace.factors import FilterState
 from cgp.statespace.kernels import Steps

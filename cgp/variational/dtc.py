@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from cgp.functional.linalg import cholesky, solve_lower
 from cgp.functional.sparse_correlated import InducingGaussian, InducingPosterior, SparsePosterior
-from cgp.kernels.canonical_kernel import CanonicalKernel
-from cgp.kernels.process_rows import noise_of_rows
+from cgp.kernels.canonical_kernel import CanonicalKernel, noise_of_rows
 from cgp.operators import LowRankPlusDiagonalLinearOperator
 
 __all__ = ["DTCVariationalStrategy"]

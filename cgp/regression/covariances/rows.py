@@ -10,9 +10,8 @@ from gpytorch.kernels import AdditiveKernel, Kernel
 from torch import Tensor, nn
 
 from cgp.kernels.base_kernels import base_gram, base_kernel_from
-from cgp.kernels.canonical_kernel import CanonicalKernel, CanonicalPoints
-from cgp.kernels.priors import PriorModule, make_priors_picklable
-from cgp.kernels.process_rows import process_numbers, rows_of
+from cgp.kernels.canonical_kernel import CanonicalKernel, CanonicalPoints, process_numbers, rows_of
+from cgp.regression.likelihood import PriorModule, make_priors_picklable
 
 __all__ = [
     "COMPONENT_STEP",

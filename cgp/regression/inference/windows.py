@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from cgp.kernels.process_rows import noise_of_rows
+from cgp.kernels.canonical_kernel import noise_of_rows
 from cgp.regression.covariances.rows import grid_covariances
 from cgp.regression.covariances.structure import count
 from cgp.regression.observations import Grid

@@ -24,7 +24,7 @@ from torch.autograd.function import once_differentiable
 from cgp.functional.gaussians import lazy
 from cgp.functional.linalg import cholesky, solve_lower
 from cgp.kernels.base_kernels import base_gram
-from cgp.kernels.process_rows import process_numbers, rows_of
+from cgp.kernels.canonical_kernel import process_numbers, rows_of
 from cgp.regression.covariances.rows import has_common_inputs
 
 from .choice import Cost, Problem, beyond_exact

@@ -16,12 +16,11 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from cgp.functional.linalg import cholesky
-from cgp.kernels.priors import PriorModule
-from cgp.kernels.process_rows import noise_of_rows, process_numbers
+from cgp.kernels.canonical_kernel import noise_of_rows, process_numbers
 from cgp.regression.covariances.correlated import Affine
 from cgp.regression.covariances.neighbours import start_at_correlation
 from cgp.regression.covariances.rows import check_covariance, dense_covariance
-from cgp.regression.likelihood import ProcessGaussianLikelihood, ProcessMean
+from cgp.regression.likelihood import PriorModule, ProcessGaussianLikelihood, ProcessMean
 
 from .choice import SOLVERS, Cost, Problem
 

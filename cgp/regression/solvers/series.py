@@ -12,9 +12,8 @@ from gpytorch.kernels import AdditiveKernel
 from torch import Tensor
 
 from cgp.functional.gaussians import lazy
-from cgp.kernels.canonical_kernel import CanonicalPoints
+from cgp.kernels.canonical_kernel import CanonicalPoints, noise_of_rows
 from cgp.kernels.markov_forms import markov_obstacle, markov_processes
-from cgp.kernels.process_rows import noise_of_rows
 from cgp.regression.observations import Parts
 from cgp.regression.series_space import Frontier, Observations, Series, SeriesComponent, advanced, member_of, series_of
 from cgp.regression.solvers.model import check_training_data

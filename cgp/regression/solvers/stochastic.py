@@ -14,7 +14,7 @@ from linear_operator.operators import DiagLinearOperator
 from torch import Tensor, nn
 
 from cgp.functional.sparse_correlated import InducingGaussian, InducingPosterior
-from cgp.kernels.process_rows import noise_of_rows
+from cgp.kernels.canonical_kernel import noise_of_rows
 
 from .sparse import SparseCorrelatedGPRegression
 
