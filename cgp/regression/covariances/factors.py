@@ -85,8 +85,10 @@ class FactorLoadings(ProcessLoadings):
 
     def forward(self) -> Tensor:
         """The loadings of all processes, ``(*batch, P, R + P)``, or ``(*batch, P, R)``."""
-        specific = [] if self.log_scales is None else [torch.diag_embed(self.log_scales.exp())]
-        return torch.cat(specific if self.factors is None else [self.factors, *specific], dim=-1)
+        if self.log_scales is None:
+            return self.factors
+        specific = torch.diag_embed(self.log_scales.exp())
+        return specific if self.factors is None else torch.cat([self.factors, specific], dim=-1)
 
 
 def factor_covariance(

@@ -49,14 +49,8 @@ class CompressedCorrelatedGPRegression(RegressionModel):
 
     Time O(N³ R³) and memory O(N² R²) for N distinct inputs, whatever the number of outputs is, with any gaps.
 
-    Args:
-        train_inputs: ``(n, d + 1)``, the last column 0 … P-1.
-        train_targets: ``(n,)``.
-        num_processes, covar_module, likelihood, mean_module: those of :class:`CorrelatedGPRegression`; the default of
-            ``covar_module`` cannot be compressed.
-
-    Raises:
-        ValueError: if the data are not finite, shapes do not fit, or outputs have lengthscales or shifts of their own.
+    Arguments are those of :class:`CorrelatedGPRegression`, with a covariance whose outputs have one set of lengthscales
+    and no shifts.
 
     Source:
         Bruinsma et al. (2020), Scalable exact inference in multi-output Gaussian processes.

@@ -37,7 +37,7 @@ class CorrelatedGPRegression(RegressionModel):
         y_i = m_{p_i} + z_{p_i}(x_i) + \epsilon_i, \qquad
         \operatorname{Cov}[z_p(x), z_r(x')] = a_p^\top a_r\,\kappa(x \odot w_p + b_p,\; x' \odot w_r + b_r)
 
-    Time O(n³), memory O(n²), always by Cholesky. Rows, arguments and the result of a call are as in
+    Time O(n³), memory O(n²), always by Cholesky. Rows and the result of a call are as in
     :class:`~cgp.regression.solvers.model.RegressionModel`.
 
     Args:
@@ -229,11 +229,14 @@ def mixed_places(inputs: Tensor, outputs: Tensor, sizes: tuple[int, int]) -> Ten
 
 
 def mixed_log_evidence(grams: Tensor, mixing: Tensor, noise: Tensor, residual: Tensor, places: Tensor) -> Tensor:
-    r"""Log marginal likelihood of some outputs of a mixing model at some inputs, with gradients.
+    r"""Log marginal likelihood of some outputs of a mixing model at some inputs, with its gradient in closed form.
 
-    .. math:: K_{(p,t),(r,s)} = \sum_c M^{(c)}_{pr}\,\kappa^{(c)}_{ts}
+    .. math:: K_{(p,t),(r,s)} = \sum_c M^{(c)}_{pr}\,\kappa^{(c)}_{ts}, \qquad
+        \frac{\partial}{\partial M^{(c)}_{pr}} = \sum_{ts} G_{(p,t),(r,s)}\,\kappa^{(c)}_{ts}, \qquad
+        \frac{\partial}{\partial \kappa^{(c)}_{ts}} = \sum_{pr} G_{(p,t),(r,s)}\,M^{(c)}_{pr}
 
-    A canonical covariance is computed once for all pairs of outputs; time O(n³ + C P² T²).
+    G is the gradient by K, zero where nothing was observed. A canonical covariance is computed once for all pairs of
+    outputs; time O(n³ + C P² T²).
 
     Args:
         grams: :math:`\kappa^{(c)}` of T inputs, ``(*batch, C, T, T)``.
@@ -256,23 +259,61 @@ def mixed_log_evidence(grams: Tensor, mixing: Tensor, noise: Tensor, residual: T
         >>> mixed_log_evidence(one, one, torch.ones(1), torch.zeros(1), torch.zeros(1, 1).long())
         tensor(-1.2655)
     """
-    every = (mixing.flatten(-2).mT @ grams.flatten(-2)).flatten(-2)
-    covariance = every.index_select(-1, places.flatten()).unflatten(-1, places.shape)
-    return dense_log_evidence(covariance + torch.diag_embed(noise), residual)
+    return _Mixed.apply(grams, mixing, noise, residual, places)
 
 
 class _Dense(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, covariance: Tensor, residual: Tensor) -> Tensor:
-        factor = cholesky(covariance, name="K_k + noise", jitter=0.0)
-        whitened = solve_lower(factor, residual.unsqueeze(-1))
-        ctx.save_for_backward(factor, whitened)
-        return log_normal(whitened.square().sum((-2, -1)), log_determinant(factor), residual.shape[-1], 1)
+        value, *kept = _evidence(covariance, residual)
+        ctx.save_for_backward(*kept)
+        return value
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        factor, whitened = ctx.saved_tensors
-        weights = torch.linalg.solve_triangular(factor.mT, whitened, upper=True)
-        slope = torch.cholesky_inverse(factor).neg_().addcmul_(weights, weights.mT)
-        return slope.mul_(0.5 * gradient[..., None, None]), -gradient.unsqueeze(-1) * weights.squeeze(-1)
+        slope, weights = _slope(*ctx.saved_tensors)
+        return slope.mul_(0.5 * gradient[..., None, None]), -gradient.unsqueeze(-1) * weights
+
+
+class _Mixed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, grams: Tensor, mixing: Tensor, noise: Tensor, residual: Tensor, places: Tensor) -> Tensor:
+        every = (mixing.flatten(-2).mT @ grams.flatten(-2)).flatten(-2)
+        covariance = every.index_select(-1, places.flatten()).unflatten(-1, places.shape)
+        covariance.diagonal(dim1=-2, dim2=-1).add_(noise)
+        value, *kept = _evidence(covariance, residual)
+        ctx.save_for_backward(grams, mixing, places, *kept)
+        ctx.shapes = noise.shape, residual.shape
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        grams, mixing, places, *kept = ctx.saved_tensors
+        slope, weights = _slope(*kept)
+        half, batch = 0.5 * gradient, slope.shape[:-2]
+        every = slope.new_zeros(*batch, (mixing.shape[-1] * grams.shape[-1]) ** 2)
+        every.index_copy_(-1, places.flatten(), slope.flatten(-2))
+        pairs = every.unflatten(-1, (mixing.shape[-1] ** 2, -1))
+        of_grams = (mixing.flatten(-2) @ pairs).unflatten(-1, grams.shape[-2:]) * half[..., None, None, None]
+        of_mixing = (grams.flatten(-2) @ pairs.mT).unflatten(-1, mixing.shape[-2:]) * half[..., None, None, None]
+        of_noise = slope.diagonal(dim1=-2, dim2=-1) * half.unsqueeze(-1)
+        of_residual = -gradient.unsqueeze(-1) * weights
+        shapes = grams.shape, mixing.shape, *ctx.shapes
+        slopes = of_grams, of_mixing, of_noise, of_residual
+        return *(value.sum_to_size(shape) for value, shape in zip(slopes, shapes, strict=True)), None
+
+
+def _evidence(covariance: Tensor, residual: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The log marginal likelihood, the factor of the covariance, and the whitened residual ``(*batch, n, 1)``."""
+    factor = cholesky(covariance, name="K_k + noise", jitter=0.0)
+    whitened = solve_lower(factor, residual.unsqueeze(-1))
+    value = log_normal(whitened.square().sum((-2, -1)), log_determinant(factor), residual.shape[-1], 1)
+    return value, factor, whitened
+
+
+def _slope(factor: Tensor, whitened: Tensor) -> tuple[Tensor, Tensor]:
+    r""":math:`\alpha\alpha^\top - (K+\Sigma)^{-1}` and :math:`\alpha`, ``(*batch, n, n)`` and ``(*batch, n)``."""
+    weights = torch.linalg.solve_triangular(factor.mT, whitened, upper=True)
+    return torch.cholesky_inverse(factor).neg_().addcmul_(weights, weights.mT), weights.squeeze(-1)

@@ -54,17 +54,7 @@ class RegressionModel(ExactGP):
     by which it is chosen, and implements the conditioning on observations: :meth:`condition`, :meth:`log_evidence`,
     :meth:`leave_one_out`, ``_marginals`` and ``_joint``.
 
-    Args:
-        train_inputs: ``(n, d + 1)``, the last column 0 … P-1.
-        train_targets: ``(n,)``.
-        num_processes: number P of processes; None counts them in ``train_inputs``.
-        covar_module: a sum of :class:`.RowKernel` for P and d; None is that of :class:`.Affine` processes, initialised
-            by the correlations of neighbouring observations.
-        likelihood: likelihood with the noise; None is a :class:`ProcessGaussianLikelihood`.
-        mean_module: mean function of rows; None is a constant for each process.
-
-    Raises:
-        ValueError: if the data are not finite, shapes do not fit, or an argument is out of range.
+    Arguments are those of :class:`.CorrelatedGPRegression`.
 
     Attributes:
         name: in :data:`.SOLVERS`.

@@ -113,14 +113,7 @@ class SeriesCorrelatedGPRegression(RegressionModel):
     number of earlier observations. All computations are in float64. The evidence has gradients with respect to all
     parameters; predictions have none.
 
-    Args:
-        train_inputs: ``(n, 2)``, the last column 0 … P-1.
-        train_targets: ``(n,)``.
-        num_processes, covar_module, likelihood, mean_module: those of :class:`CorrelatedGPRegression`; the default of
-            ``covar_module`` is no state space.
-
-    Raises:
-        ValueError: if the data are not finite, shapes do not fit, or the covariance is no state space.
+    Arguments are those of :class:`CorrelatedGPRegression`, with rows ``(n, 2)`` and a covariance that is a state space.
 
     Source:
         Hartikainen & Särkkä (2010), Kalman filtering and smoothing solutions to temporal Gaussian process regression
@@ -204,22 +197,7 @@ class SeriesCorrelatedGPRegression(RegressionModel):
 
     @torch.no_grad()
     def extended(self, inputs: Tensor, targets: Tensor, condition: SeriesCondition | None) -> tuple[Self, Any]:
-        """The model given further observations, with the same, shared parameters.
-
-        The filter continues from its last state; only if a row is before the latest observation, all observations are
-        processed again.
-
-        Args:
-            inputs: ``(k, 2)``.
-            targets: ``(k,)``.
-            condition: result of :meth:`condition`, or None.
-
-        Returns:
-            Another model in eval mode, and its condition, or None.
-
-        Raises:
-            ValueError: if the observations are not usable.
-        """
+        """As :meth:`.RegressionModel.extended`; the filter continues from its last state if all rows are later."""
         check_training_data(inputs, targets, self.num_processes)
         if condition is None or not condition.is_later(inputs):
             return super().extended(inputs, targets, condition)
@@ -232,14 +210,7 @@ class SeriesCorrelatedGPRegression(RegressionModel):
 
     @torch.no_grad()
     def leave_one_out(self) -> Moments:
-        r"""Mean and variance of every observation given all others, with fixed parameters.
-
-        .. math:: \mu_{-i} = y_i - \frac{[(K+\Sigma)^{-1}r]_i}{[(K+\Sigma)^{-1}]_{ii}}, \qquad
-            v_{-i} = \frac1{[(K+\Sigma)^{-1}]_{ii}}
-
-        Returns:
-            ``(*batch, n)`` each, noise included.
-        """
+        """As :meth:`.CorrelatedGPRegression.leave_one_out`, in linear time."""
         weights, variances = [], []
         for member in self.members():
             posterior = member.posterior()
