@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from .conventions import Accepted, Framing, checked_inputs, checked_outputs, unchanged_on_error, with_nan
 from .covariances.structure import Structure
 from .inference.fitting import progress_line, seeded
-from .inference.setting import Fits, Inference, Setting, chosen
+from .inference.setting import Inference, Setting, chosen
 from .observations import Observations, Parts
 from .parameters import Parameters
 from .posterior import Posterior
@@ -132,8 +132,12 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
             progress_line(f"{inference.name}, about {cost.seconds:.0f} s", shown, steps) as line,
         ):
             fits = inference.fit(setting, seed, line)
-        self._keep(fits, setting.observations)
-        self.inference_ = inference.name
+        units = setting.observations.units
+        assert units is not None
+        observed = Parts.of(torch.as_tensor(setting.observations.observed[:, units.numbers]), dim=0)
+        self.posterior_ = Posterior(fits.models, units, observed)
+        self.inference_, self.fit_, self.samples_ = inference.name, fits.fit, fits.samples
+        self.criteria_, self._structures, self._compared = dict(fits.criteria), fits.structures, fits.compared
         return self
 
     def estimate(self, X: Any, y: Any) -> Cost:
@@ -171,14 +175,6 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         if obstacle is not None:
             raise ValueError(obstacle)
         return setting, inference
-
-    def _keep(self, fits: Fits, observations: Observations) -> None:
-        assert observations.units is not None
-        observed = Parts.of(torch.as_tensor(observations.observed[:, observations.units.numbers]), dim=0)
-        self.posterior_ = Posterior(fits.models, observations.units, observed)
-        self.fit_, self.criteria_, self.samples_ = fits.fit, dict(fits.criteria), fits.samples
-        self.structure_, self._structures, self._compared = fits.structures[0].name, fits.structures, fits.compared
-        self.periods_ = list(getattr(fits.structures[0], "periods", ()))
 
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Condition on further observations with fixed parameters and standardisation. The first call fits.
@@ -250,7 +246,7 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
             )
         other, (model, kind) = copy.copy(self), self._compared[structure]
         other.posterior_ = Posterior([model], self.posterior_.units, self.posterior_.observed)
-        other.structure_, other._structures = kind.name, [kind]
+        other._structures = [kind]
         return other
 
     def predict(
@@ -400,6 +396,16 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
     def model_(self) -> RegressionModel:
         """The model of the best structure."""
         return self.posterior_.models[0]
+
+    @property
+    def structure_(self) -> str:
+        """The name of the structure of ``model_``."""
+        return self._structures[0].name
+
+    @property
+    def periods_(self) -> list[float]:
+        """The periods of the cycles of "multiscale", in units of the input."""
+        return list(getattr(self._structures[0], "periods", ()))
 
     @property
     def noise_(self) -> Array:

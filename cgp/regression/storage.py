@@ -129,8 +129,6 @@ def restored_regressor(
         model = setting.built(SOLVERS[each["solver"]], setting.covariance(structure))
         models.append(_loaded(model, _part(tensors, f"model{number}.")))
     regressor.posterior_ = Posterior(models, units, Parts.of(observed, dim=0))
-    regressor.structure_ = regressor._structures[0].name
-    regressor.periods_ = list(getattr(regressor._structures[0], "periods", ()))
     return regressor
 
 
