@@ -99,13 +99,32 @@ def _in_nats(change: Difference) -> str:
 
 
 def _nothing_added(report: Assessment) -> str:
-    """That methods add nothing to the likelihood, and which of them answers more questions rightly."""
+    """That methods add nothing to the likelihood, or nothing that is beyond chance, and what else they improve."""
     labels = {name: report.choices[name].method.label for name in report.beyond}
-    named = [f"the {labels[name]} (NLL {_in_nats(change)})" for name, change in report.beyond.items()]
-    nothing = f"{' and '.join(named)} add{'s' if len(named) == 1 else ''} nothing"
-    right = {labels[name]: report.differences[name].get("accuracy", Difference(0.0, 0.0)) for name in labels}
-    better = [f"{_in_points(gain)} by the {name}" for name, gain in right.items() if gain.exceeds(_LEAST_ACCURACY, 2.0)]
-    return f"{nothing} but accuracy ({', '.join(better)})" if better else nothing
+    named = {name: f"the {labels[name]} (NLL {_in_nats(change)})" for name, change in report.beyond.items()}
+    ahead = [name for name, change in report.beyond.items() if (-change).exceeds(0.0, 2.0)]
+    level = [name for name in named if name not in ahead]
+    parts = [(level, "nothing"), (ahead, "nothing beyond chance")]
+    said = [
+        f"{' and '.join(named[name] for name in names)} add{'s' if len(names) == 1 else ''} {what}"
+        for names, what in parts
+        if names
+    ]
+    better = [words for name, label in labels.items() for words in _better(report, name, label)]
+    return " and ".join(said) + (f" but {' and '.join(better)}" if better else "")
+
+
+def _better(report: Assessment, name: str, label: str) -> list[str]:
+    """Accuracy and Brier score, where a method is better than as trained beyond two errors, and than the plain one."""
+    changes, scores = report.differences[name], report.scores
+    nothing, plain = Difference(0.0, 0.0), report.task.parameter
+    accuracy, brier = changes.get("accuracy", nothing), changes.get("brier", nothing)
+    words = []
+    if accuracy.exceeds(_LEAST_ACCURACY, 2.0):
+        words.append(f"accuracy ({_in_points(accuracy)} by the {label})")
+    if (-brier).exceeds(0.0, 2.0) and scores[name]["brier"] < scores[plain]["brier"] - brier.error:
+        words.append(f"the Brier score ({brier} by the {label})")
+    return words
 
 
 def _in_points(change: Difference) -> str:

@@ -76,7 +76,7 @@ class Guarantees:
         self,
         level: float = 0.9,
         *,
-        method: str | SetScore = "aps",
+        method: str | SetScore = "lac",
         per_class: bool = False,
         held_out: Guarantees | None = None,
     ) -> Tensor:
@@ -90,9 +90,10 @@ class Guarantees:
 
         Args:
             level: the probability, in (0, 1).
-            method: "aps" (adaptive), "raps" (adaptive, regularised: smaller sets of many classes), "lac" (one threshold
-                for the probability: the smallest on average), or an object, such as
-                :class:`cgp.networks.guarantees.conformal.Regularised` with options, or a score of your own.
+            method: "lac" (one threshold for the probability: the smallest on average), "aps" (adaptive: larger sets,
+                that hold more evenly over easy and hard inputs), "raps" (the same, regularised: smaller sets of many
+                classes), or an object, such as :class:`cgp.networks.guarantees.conformal.Regularised` with options, or
+                a score of your own.
             per_class: whether the probability holds given the true class, too.
             held_out: a prediction, by the same model in the same way, of inputs with labels ``(n,)``; None takes those
                 that the model keeps (:func:`cgp.with_held_out`).

@@ -18,6 +18,7 @@ from cgp.networks.assess.claims import (
     least_mean,
     of_groups,
 )
+from cgp.networks.assess.words import _nothing_added
 from cgp.networks.tasks import Classification
 from cgp.networks.tasks.metrics import log_losses
 from tests import null_claims
@@ -148,6 +149,17 @@ def test_accuracy_is_no_nothing():
     )
     assert isinstance(gain, Difference)
     assert "adds nothing but accuracy (+3.4 ± 0.8 points by the GP read-out)" in worded.sentence
+    better = worded.differences["GP read-out + temperature"] | {"brier": Difference(-0.02, 0.006)}
+    scores = {**worded.scores, "GP read-out + temperature": {**worded.scores["temperature"]}}
+    scores["GP read-out + temperature"]["brier"] = scores["temperature"]["brier"] - 0.01
+    worded = dataclasses.replace(
+        worded,
+        scores=scores,
+        differences={**worded.differences, "GP read-out + temperature": better},
+        beyond={"GP read-out + temperature": Difference(-0.009, 0.004)},
+    )
+    assert "(NLL -0.0090 ± 0.0040 nats) adds nothing beyond chance but accuracy (+3.4" in _nothing_added(worded)
+    assert _nothing_added(worded).endswith(" and the Brier score (-0.0200 ± 0.0060 by the GP read-out)")
 
 
 @pytest.mark.parametrize(("ones", "count"), [(0, 40), (3, 40), (39, 40), (40, 40), (280, 300)])

@@ -125,6 +125,17 @@ def test_a_model_keeps_its_held_out_labels(tmp_path):
     assert predict(calibrate(kept, [(x[:200], y[:200])], method="temperature").model, x[:2]).held_out is None
 
 
+def test_sets_are_the_smallest_ones_by_default():
+    """One threshold for the probability: the level is kept with fewer classes than by adaptive sets."""
+    model, x, y = model_and_data(count=2400)
+    known, new = predict(model, [(x[:1200], y[:1200])]), predict(model, x[1200:])
+    smallest, adaptive = (new.sets(0.9, held_out=known, **of) for of in ({}, {"method": "aps"}))
+    assert torch.equal(smallest, new.sets(0.9, method="lac", held_out=known))
+    inside = smallest[torch.arange(1200), y[1200:]].double().mean()
+    assert 0.87 < inside < 0.93
+    assert smallest.sum() < 0.9 * adaptive.sum()
+
+
 def test_abstaining_is_the_tested_threshold():
     model, x, y = model_and_data(scale=30.0)
     known = predict(model, [(x[:600], y[:600])])
