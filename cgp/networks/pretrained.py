@@ -58,7 +58,13 @@ def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     config, tensors = _settings_state(settings)
     places = _first_places(tensors)
     config |= {"temperature": temperature, "weights": calibrated_weights(model), "places": places}
-    text = json.dumps({"format_version": _VERSION, **config})
+    try:
+        text = json.dumps({"format_version": _VERSION, **config})
+    except TypeError as error:
+        raise ValueError(
+            "model: expected methods and scores whose fields are numbers, text or arrays, or which have a state() and "
+            f"of_state() of their own, got others ({error})"
+        ) from error
     stored = {name: tensors[name] for name in set(places.values())}
     check_adapters(model)
     (path / _FILE).unlink(missing_ok=True)  # of a model that was there before

@@ -167,16 +167,7 @@ class Tuned:
     def scored(
         self, entries: Mapping[str, Entry], widest: float, of_draws: Callable[[Rows], dict[str, Array]]
     ) -> tuple[dict[str, Outcome], dict[str, Array]]:
-        """Score every label by the choices of the other folds, and every input.
-
-        Args:
-            entries: rows of the report.
-            widest: factor of the amplitudes of the draws that inputs are scored by.
-            of_draws: scores of inputs by these draws, by name.
-
-        Returns:
-            Scores of every label by the name of the row, and of every input by the name of the score.
-        """
+        """Scores of every label by the other folds' choices, and of every input by the draws of the widest factor."""
         plans = {name: self.plan(entry) for name, entry in entries.items()}
         keys = {key for plan in plans.values() for key, _ in plan.values()} | {0.0, widest}
         parts: dict[str, list[tuple[Array, Outcome]]] = {name: [] for name in plans}

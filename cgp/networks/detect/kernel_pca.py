@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-import torch
 from scipy.spatial.distance import cdist
-from torch import Tensor
 
-from cgp.networks.model.named import State
 from cgp.networks.predict.method import Training
 
 from .scores import Array, InputScore, Seen
@@ -81,17 +78,6 @@ class KernelPCA(InputScore):
     def of(self, seen: Seen) -> Array:
         """Of the representation."""
         return self.errors(seen.features)
-
-    def state(self) -> State:
-        """Points, maps and precision."""
-        return {"precision": self.precision}, {
-            name: torch.from_numpy(getattr(self, name)) for name in ("points", "maps")
-        }
-
-    @classmethod
-    def of_state(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> Self:
-        """The score of what :meth:`state` returned."""
-        return cls(tensors["points"].numpy(), tensors["maps"].numpy(), float(config["precision"]))
 
 
 def _directions(features: Array) -> Array:

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from torch import Tensor, nn
@@ -48,6 +47,7 @@ class Widest(NamedTuple):
     seed: int = 0
 
 
+@dataclass(eq=False)
 class Seen:
     """A batch of inputs as scores see it; what they ask for is computed then, and once.
 
@@ -61,19 +61,15 @@ class Seen:
         drawing: the network with the posterior that draws; None is the network, converted where it needs that.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        task: Task,
-        inputs: Any,
-        *,
-        number: int = 0,
-        first: int = 0,
-        name: str = "inputs",
-        drawing: nn.Module | None = None,
-    ) -> None:
-        self.model, self.task, self.inputs, self.drawing = model, task, inputs, drawing
-        self.number, self.first, self.name = number, first, name
+    model: nn.Module
+    task: Task
+    inputs: Any
+    number: int = 0
+    first: int = 0
+    name: str = "inputs"
+    drawing: nn.Module | None = None
+
+    def __post_init__(self) -> None:
         self._drawn: dict[Widest, Tensor] = {}
 
     @cached_property
@@ -267,15 +263,6 @@ class Mahalanobis(InputScore):
     def of(self, seen: Seen) -> Array:
         """Of the representation."""
         return self.distances(seen.features)
-
-    def state(self) -> State:
-        """Means and factor."""
-        return {}, {name: torch.from_numpy(getattr(self, name)) for name in ("means", "factor")}
-
-    @classmethod
-    def of_state(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> Self:  # noqa: ARG003
-        """The score of what :meth:`state` returned."""
-        return cls(tensors["means"].numpy(), tensors["factor"].numpy())
 
 
 @dataclass

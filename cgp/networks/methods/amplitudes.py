@@ -66,16 +66,7 @@ class AmplitudeSearch:
     def draws(
         self, data: Iterable[Batch], factors: Sequence[float], *, first: int = 0
     ) -> Iterator[tuple[float, Batch, Tensor]]:
-        """Each factor, batch and its logits ``(S, B, ..., C)``; at factor 0 without draws.
-
-        Args:
-            data: batches.
-            factors: factors of the amplitudes.
-            first: number of the first batch, each of which has its own noise.
-
-        Yields:
-            A factor, a batch and the logits.
-        """
+        """Each factor, batch and its logits ``(S, B, ..., C)``, at 0 without draws; a batch has its number's noise."""
         for index, batch in enumerate(data, first):
             runs = _Runs(self.model, batch.inputs, self.mode, self.task)
             for factor in factors:
@@ -94,18 +85,7 @@ class AmplitudeSearch:
         return {factor: parts[0].together(parts[1:]) for factor, parts in by_factor.items()}
 
     def fit_temperature(self, data: list[Batch], trial: Trial, *, least: float = 0.0) -> Trial:
-        """A trial of one of ``TEMPERATURES`` at the best temperature nearby.
-
-        The draws are repeated for each step of Newton's method, so that only those of one batch are kept.
-
-        Args:
-            data: batches with labels.
-            trial: the best of one factor.
-            least: the smallest temperature allowed.
-
-        Returns:
-            The trial of the same factor, within 0.1 % of the best temperature.
-        """
+        """A trial at the best temperature near its own, of at least ``least``: its draws are repeated for each step."""
 
         def slopes(precision: float) -> Tensor:
             parts = (

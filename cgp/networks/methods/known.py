@@ -197,21 +197,7 @@ class Readout(_WithoutDraws):
 
 
 def _read(forward: Callable[..., Any], model: nn.Module, method: Readout, *args: Any, **options: Any) -> Any:
-    """The output of a model, with a read-out's log-probabilities in place of its logits.
-
-    Args:
-        forward: the model's own.
-        model: the model, or for another representation a copy without the read-out, of which that is computed.
-        method: the read-out.
-        *args: arguments of the model.
-        **options: likewise.
-
-    Returns:
-        What the model returns, but for the logits.
-
-    Raises:
-        ValueError: if its logits are none of the tensors that it returns, or not ``(N, C)``.
-    """
+    """What a model's ``forward`` returns, but for its logits: those of a read-out of the ``model``'s representation."""
     process, task = method.process, method.task
     assert process is not None
     assert task is not None

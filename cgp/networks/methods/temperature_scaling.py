@@ -78,18 +78,7 @@ def fit_temperature(logits: Any, labels: Any, *, least: float = SMALLEST_TEMPERA
 def minimise_over_temperature(
     slopes: Callable[[float], Tensor], start: float, least: float, most: float, *, tolerance: float = 1e-10
 ) -> float:
-    """Newton's method for 1 / T, bracketed by the signs of the previous slopes.
-
-    Args:
-        slopes: the first two derivatives by 1 / T of a mean loss, ``(2,)``, at a given 1 / T.
-        start: the first temperature.
-        least: the smallest temperature allowed.
-        most: the largest.
-        tolerance: the relative step at which to stop.
-
-    Returns:
-        The temperature.
-    """
+    """Newton's method for 1 / T, bracketed by the signs of the previous slopes, the first two derivatives of a loss."""
     at, low, high = 1.0 / start, 1.0 / most, 1.0 / least
     for _ in range(200):
         first, second = slopes(at).tolist()

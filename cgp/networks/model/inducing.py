@@ -100,13 +100,7 @@ def _real(z: Tensor, padding: Tensor | None) -> Tensor:
 
 
 def most_informative(candidates: Tensor, count: int, canonical: Canonical) -> Tensor:
-    """Choose points greedily by their variance given the points chosen before.
-
-    If there are fewer candidates, or no variance remains, points are chosen again with a small random shift.
-
-    Returns:
-        ``(h, m, s)``, from candidates ``(h, N, s)``.
-    """
+    """Choose points ``(h, m, s)`` of candidates ``(h, N, s)`` greedily, by their variance given those chosen before."""
     heads = torch.arange(candidates.shape[0], device=candidates.device)
     variance = canonical.diagonal(candidates)  # (h, N)
     rows: list[Tensor] = []
@@ -120,6 +114,6 @@ def most_informative(candidates: Tensor, count: int, canonical: Canonical) -> Te
             row = row - earlier[heads, pivot][:, None] * earlier
         rows.append(row / explained[:, None])
         variance = (variance - rows[-1].square()).clamp(min=0.0)
-        exhausted = explained < 2e-3
+        exhausted = explained < 2e-3  # then points are chosen again, with a small random shift
         chosen.append(torch.where(exhausted[:, None, None], point + 0.1 * torch.randn_like(point), point))
     return torch.cat(chosen, -2)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, is_dataclass
 from typing import Any, ClassVar, Self
 
+import numpy as np
+import torch
 from torch import Tensor
 
 __all__ = ["Named", "State"]
@@ -43,13 +46,16 @@ class Named:
         return found
 
     def state(self) -> State:
-        """What :meth:`of_state` makes the same object of; none of it by default."""
-        return {}, {}
+        """What :meth:`of_state` makes the same object of: by default the fields of a dataclass, arrays as tensors."""
+        own: Any = self
+        values = {field.name: getattr(own, field.name) for field in fields(own)} if is_dataclass(own) else {}
+        arrays = {name: torch.from_numpy(value) for name, value in values.items() if isinstance(value, np.ndarray)}
+        return {name: value for name, value in values.items() if name not in arrays}, arrays
 
     @classmethod
-    def of_state(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> Self:  # noqa: ARG003
+    def of_state(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> Self:
         """The object of what :meth:`state` returned."""
-        return cls(**config)
+        return cls(**config, **{name: tensor.numpy() for name, tensor in tensors.items()})
 
     def saved(self) -> State:
         """The state, with the name."""

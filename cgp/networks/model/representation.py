@@ -40,8 +40,7 @@ def call_with_features(model: nn.Module, call: Callable[[], Any], given: Any = N
     Args:
         model: gets hooks for the time of the call.
         call: runs it.
-        given: what the last layer reads if no layer of the model is called: of a model that is itself linear, and
-            whose ``forward`` is called.
+        given: what the last layer reads where no layer is called: of a model that is linear, whose ``forward`` is.
 
     Returns:
         Both.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -27,9 +27,9 @@ from cgp.networks.tasks import Task, as_task
 from .drawing import Draws, checked_labels
 from .draws import draw_noises, seeds_from
 from .method import has_settings, settings_of, source_of, with_settings
-from .prediction import Prediction, token_layout
+from .prediction import Prediction, joined, token_layout
 
-__all__ = ["joined", "predict", "predict_batches", "with_held_out"]
+__all__ = ["predict", "predict_batches", "with_held_out"]
 
 _START_AMPLITUDE = 0.1  # of cgp.convert
 _CALLER = 6  # frames from a warning to predict's caller: two of torch's decorators lie between them
@@ -304,33 +304,3 @@ def with_held_out(model: nn.Module, data: Any, num_samples: int = 16, **options:
     if kept.labels is None:
         raise ValueError("data: expected batches (inputs, labels) or dicts with 'labels', got some without labels")
     return with_settings(model, replace(settings_of(model), held_out=kept))
-
-
-def joined(parts: Sequence[Prediction]) -> Prediction:
-    """The prediction of several batches together.
-
-    Args:
-        parts: their predictions, by the same model in the same way, such as those of :func:`predict_batches`.
-
-    Returns:
-        All of them; labels only if all have some.
-
-    Raises:
-        ValueError: if there are none, or outputs have several shapes.
-    """
-    if len({part.mean.shape[1:] for part in parts}) != 1:
-        shapes = [tuple(part.mean.shape) for part in parts]
-        raise ValueError(f"inputs: expected batches with outputs of one shape, got {shapes} (pad to one length)")
-
-    def whole(name: str) -> Tensor | None:
-        kept = [value for value in (getattr(part, name) for part in parts) if value is not None]
-        return torch.cat(kept, 1 if name == "draws" else 0) if len(kept) == len(parts) else None
-
-    names = ("mean", "probabilities", "total", "aleatoric", "epistemic", "draws", "labels")
-    tensors: dict[str, Any] = {name: whole(name) for name in names}
-    tensors |= {name: _whole_by_name([getattr(part, name) for part in parts]) for name in ("token_variance", "ood")}
-    return replace(parts[0], **tensors)
-
-
-def _whole_by_name(parts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["Prediction", "TokenLayout", "data_frame", "token_layout"]
+__all__ = ["Prediction", "TokenLayout", "data_frame", "joined", "token_layout"]
 
 _PREFIX = ("class_token", "cls_token", "register_tokens", "reg_token", "dist_token", "distillation_token")
 
@@ -221,6 +222,26 @@ class Prediction(Guarantees):
         if self.probabilities is None:
             raise ValueError(f"{name}: expected a prediction of classes, got task={self.task!r}")
         return self.probabilities
+
+
+def joined(parts: Sequence[Prediction]) -> Prediction:
+    """The prediction of several batches together; labels only if all have some."""
+    if len({part.mean.shape[1:] for part in parts}) != 1:
+        shapes = [tuple(part.mean.shape) for part in parts]
+        raise ValueError(f"inputs: expected batches with outputs of one shape, got {shapes} (pad to one length)")
+
+    def whole(name: str) -> Tensor | None:
+        kept = [value for value in (getattr(part, name) for part in parts) if value is not None]
+        return torch.cat(kept, 1 if name == "draws" else 0) if len(kept) == len(parts) else None
+
+    names = ("mean", "probabilities", "total", "aleatoric", "epistemic", "draws", "labels")
+    tensors: dict[str, Any] = {name: whole(name) for name in names}
+    tensors |= {name: _whole_by_name([getattr(part, name) for part in parts]) for name in ("token_variance", "ood")}
+    return replace(parts[0], **tensors)
+
+
+def _whole_by_name(parts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
 def data_frame(columns: dict[str, Any], index: Any, names: list[str] | None = None) -> pd.DataFrame:

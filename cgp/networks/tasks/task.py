@@ -128,14 +128,7 @@ class Task(Named, argument="task"):
         """Raise for outputs of a batch that are not of the task."""
 
     def check_rows(self, rows: Tensor, labels: Tensor | None, *, name: str, first: int) -> None:
-        """Raise for rows of a batch that calibration cannot take, or labels that are not of them.
-
-        Args:
-            rows: what :meth:`rows` made of what the network returned.
-            labels: the batch's.
-            name: name of the labels' argument, for error messages.
-            first: number of examples before this batch.
-        """
+        """Raise for rows of a batch that calibration cannot take, or labels, called ``name``, that do not fit them."""
 
     def check_training(self, labels: Tensor, shape: tuple[int, ...]) -> None:
         """Raise for labels of training data that do not fit rows of a ``shape``."""

@@ -1,6 +1,6 @@
 """A stranger's method, detector, score of prediction sets and task: one class each, and nothing else to change."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ import cgp
 from cgp.networks.detect.scores import InputScore
 from cgp.networks.guarantees.conformal import SetScore
 from cgp.networks.methods import Method
+from cgp.networks.predict.method import Settings, with_settings
 from cgp.networks.tasks import Classification
 
 pytestmark = pytest.mark.filterwarnings("ignore:predict. one draw")
@@ -196,3 +197,27 @@ def test_what_is_not_known_is_refused(tmp_path):
             cgp.from_pretrained(tmp_path, model)
     finally:
         Method.known["sharpened"] = kept
+
+
+@dataclass
+class Powered(Method):
+    """A stranger with fields, which are kept without a word of its own."""
+
+    power: object = 2.0
+    weights: np.ndarray = field(default_factory=lambda: np.arange(3.0))
+
+    name = "powered"
+
+
+@pytest.mark.parametrize("power", [3.0, "cube"])
+def test_fields_of_a_method_are_kept(power):
+    method = Powered(power=power, weights=np.arange(4.0))
+    again = Method.of_saved(*method.saved())
+    assert (again.power, again.weights.tolist(), again.scaled) == (power, [0.0, 1.0, 2.0, 3.0], True)
+
+
+def test_fields_that_cannot_be_written_are_refused(tmp_path):
+    model = with_settings(nn.Linear(2, 2), Settings(Powered(power=abs)))
+    with pytest.raises(ValueError, match="expected methods and scores whose fields are numbers, text or arrays"):
+        cgp.save_pretrained(model, tmp_path)
+    assert not list(tmp_path.iterdir())
