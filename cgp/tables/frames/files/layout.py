@@ -16,7 +16,7 @@ _DELIMITERS = (";", "\t", ",", "|")
 _CLOSE = 0.02  # scores that are not told apart
 _SEEN = 400  # records that a delimiter and the kinds of columns are known from
 _MOST_UNITS = 3
-_NAMES_OF_ROWS = ("time", "date", "datum", "datetime", "timestamp", "day", "month", "year", "station", "site")
+_NAMES_OF_ROWS = ("time", "date", "datum", "datetime", "timestamp", "when", "day", "month", "year", "station", "site")
 
 
 class Layout(NamedTuple):

@@ -126,8 +126,9 @@ def _joined(cells: Any, options: ReadOptions, *, is_asked: bool = False) -> Rows
     form, hours = options.time_format, cells[names[-1]]
     if form is None and all(_plain(name) in _CALENDAR for name in names):
         form = " ".join(_CALENDAR[_plain(name)] for name in names)
-    is_hour = form is None and (is_asked or _plain(names[-1]) in _HOURS) and hours.str.fullmatch(r"\d{1,2}").all()
-    if form is None and not is_hour and not hours.str.match(r"\d" if is_asked else r"\d{1,2}:\d\d").all():
+    is_clock = is_asked or _plain(names[-1]) in _HOURS
+    is_hour = form is None and is_clock and hours.str.fullmatch(r"\d{1,2}").all()
+    if form is None and not is_hour and not hours.str.match(r"\d" if is_clock else r"\d{1,2}:\d\d").all():
         return None
     try:
         times = read_times(texts + ":00" if is_hour else texts, replace(options, time_format=form))

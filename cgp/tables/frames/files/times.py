@@ -158,7 +158,7 @@ def _date_formats(date: str) -> dict[str, str]:
     parts = re.split(r"(\d+|[A-Za-z]+)", date)
     words, signs = parts[1::2], parts[2:-1:2]
     kinds = "".join(map(_kind, words))
-    allowed = ("-", "/") if kinds in ("Yn", "nY") else ("-", "/", ".", " ", ". ", ", ", "")
+    allowed = ("-", "/") if kinds in ("Yn", "nY") else ("-", "/", ".", " ", "_", ". ", ", ", "")
     named = "b" in kinds
     if parts[0] or parts[-1] or not set(signs) <= {*allowed} or (not named and len(set(signs)) != 1):
         return {}

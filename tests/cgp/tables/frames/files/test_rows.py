@@ -23,6 +23,9 @@ def rows(frame, **options):
     [
         ({"Date": "%d/%m/%Y", "Time": "%H:%M"}, ["Date", "Time"]),
         ({"Date": "%m/%d/%Y", "Time": "%H:%M:%S"}, ["Date", "Time"]),
+        ({"Date": "%m/%d/%Y", "Time": "%H.%M.%S"}, ["Date", "Time"]),
+        ({"Date": "%d/%m/%Y", "clock": "%I:%M %p"}, ["Date", "clock"]),
+        ({"Date": "%d %b %Y", "Time": "%H:%M:%S"}, ["Date", "Time"]),
         ({"Date": "%Y%m%d", "Time": "%H:%M"}, ["Date", "Time"]),
         ({"day": "%Y-%m-%d", "hr": "%H"}, ["day", "hr"]),
         ({"Year": "%Y", "Month": "%m", "Day": "%d", "Hour": "%H"}, ["Year", "Month", "Day", "Hour"]),
@@ -115,6 +118,7 @@ def test_numbers_beside_dates_are_no_times_of_day():
     level = [f"{k + 0.75:.2f}" for k in range(24)]
     assert rows({"day": days, "level": level}).columns == ["day"]
     assert rows({"day": days, "level": [f"{k}:75" for k in range(24)]}).columns == ["day"]
+    assert rows({"day": days, "time": [f"{k + 13}:30" for k in range(24)]}).columns == ["day"]
 
 
 def test_an_index_needs_a_label_in_every_row():

@@ -19,7 +19,8 @@ CLEAR = [
     "%d.%m.%Y %H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d, %H:%M", "%d/%m/%Y %H:%M", "%m/%d/%Y %I:%M %p", "%m/%d/%Y %I:%M%p",
     "%d-%b-%Y %H.%M", "%b %d, %Y %H:%M", "%B %d, %Y %H:%M", "%d. %B %Y %H:%M", "%d %B %Y %H:%M",
     "%Y/%m/%d %H:%M:%S.%f", "%d%b%Y_%H:%M",
-    "%-d/%-m/%Y %-H:%M", "%Y%m%dT%H%M", "%Y%m%dT%H%M%S", "%Y%m%d %H:%M", "%Y.%m.%d %Hh%M", "%d.%m.%Y %H:%M UTC",
+    "%-d/%-m/%Y %-H:%M", "%Y%m%dT%H%M", "%Y%m%dT%H%M%S", "%Y%m%d %H:%M", "%Y.%m.%d %Hh%M",
+    "%d.%m.%Y %H:%M UTC", "%Y_%m_%d %H:%M",
 ]  # fmt: skip
 
 
