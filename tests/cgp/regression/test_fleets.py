@@ -13,7 +13,7 @@ import torch
 
 from cgp.regression import CorrelatedGPRegressor
 
-GUIDE = Path(__file__).parents[3] / "docs/guides/regression.md"
+GUIDE = Path(__file__).parents[3] / "docs/guides/regression-more.md"
 
 
 def recipe():
