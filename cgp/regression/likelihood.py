@@ -1,22 +1,19 @@
-"""Parts that are specific to a process, and parameters with priors: rows, a constant mean, Gaussian noise."""
+"""Parts that are specific to a process: rows, a constant mean, Gaussian noise."""
 
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import torch
-from gpytorch import Module
 from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
 from gpytorch.means import Mean
-from gpytorch.priors import NormalPrior
 from linear_operator.operators import DiagLinearOperator
-from torch import Tensor, nn
+from torch import Tensor
 
-from cgp.kernels.canonical_kernel import process_numbers, rows_of
+from cgp.kernels.canonical_kernel import PriorModule, process_numbers, rows_of
 
-__all__ = ["PriorModule", "ProcessGaussianLikelihood", "ProcessMean", "every_process", "make_priors_picklable"]
+__all__ = ["ProcessGaussianLikelihood", "ProcessMean", "every_process"]
 
 _LOG_NOISE_MEAN, _LOG_NOISE_SD = -3.0, 2.0
 
@@ -26,37 +23,6 @@ def every_process(inputs: Tensor, num_processes: int) -> Tensor:
     numbers = torch.arange(num_processes, dtype=inputs.dtype, device=inputs.device)
     each = numbers.expand(len(inputs), -1).unsqueeze(-1)
     return torch.cat([inputs.unsqueeze(1).expand(-1, num_processes, -1), each], dim=-1)
-
-
-class PriorModule(Module):
-    """A module whose parameters are unconstrained and have normal priors, so that samples of them can be loaded."""
-
-    def register_normal(self, name: str, initial: Tensor, mean: float, sd: float) -> None:
-        """Add a parameter with the normal prior ``NAME_prior``; an empty one is no parameter."""
-        self.register_parameter(name, nn.Parameter(initial) if initial.numel() else None)
-        if initial.numel():
-            loc, scale = (torch.tensor(value, dtype=torch.float64) for value in (mean, sd))
-            # The closures that GPyTorch would use cannot be pickled.
-            self.register_prior(
-                f"{name}_prior", NormalPrior(loc, scale), partial(_value, name=name), partial(_assign, name=name)
-            )
-
-
-def _value(module: Module, name: str) -> Tensor:
-    return getattr(module, name)
-
-
-def _assign(module: Module, value: Tensor, name: str) -> None:
-    module.initialize(**{name: value})
-
-
-def make_priors_picklable(kernel: Module) -> None:
-    """Let GPyTorch's priors of a kernel, ``NAME_prior``, access the parameter NAME without unpicklable functions."""
-    for module in kernel.modules():
-        for key, (prior, *_) in getattr(module, "_priors", {}).items():
-            name = key.removesuffix("_prior")
-            if hasattr(module, name):
-                module._priors[key] = (prior, partial(_value, name=name), partial(_assign, name=name))
 
 
 class ProcessMean(Mean, PriorModule):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,11 @@ from scipy.stats import norm
 from cgp.regression import Posterior
 
 from .conformal import Conformal, gap_labels
-from .frames.coordinates import Axis
-from .frames.table import Table
 from .totals import Totals, bins_of, checked_weights, sums_over, totals_of
+
+if TYPE_CHECKING:
+    from .frames.coordinates import Axis
+    from .frames.table import Table
 
 __all__ = ["FilledTable", "Forecast", "Interval"]
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cgp.regression import Posterior
 
-from .frames.table import Table
+if TYPE_CHECKING:
+    from .frames.table import Table
 
 __all__ = ["Bins", "Totals", "bins_of", "checked_weights", "sums_over", "totals_of"]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-import torch
 from gpytorch.kernels import AdditiveKernel, Kernel
 
 from .neighbours import start_at_correlation
-from .rows import COMPONENT_STEP, Loadings, RowKernel
+from .rows import Loadings, row_covariance
 from .structure import Structure, check_count, count
 
 if TYPE_CHECKING:
@@ -58,18 +57,11 @@ class Correlated(Structure):
         """Let the outputs start as correlated as neighbouring observations are."""
         start_at_correlation(covariance, observations.rows, observations.targets)
 
-    @torch.no_grad()
     def between(self, num_processes: int, input_dim: int, kernel: str | Kernel) -> AdditiveKernel:
-        """The covariance of so many outputs over so many inputs: components of equal variances."""
-        components, count = [], self.num_components + self.shared
-        for number in range(count):
-            loadings = Loadings(num_processes, correlated=self.correlated, shared=self.shared)
-            maps = {"ratios": self.ratios, "shifts": self.shifts}
-            component = RowKernel(kernel, num_processes, input_dim, loadings=loadings, **maps)
-            component.input_maps.log_scales += number * torch.tensor(COMPONENT_STEP).log()
-            component.loadings.log_scales -= 0.5 * torch.tensor(float(count)).log()
-            components.append(component)
-        return AdditiveKernel(*components)
+        """The covariance of so many outputs over so many inputs."""
+        options = {"correlated": self.correlated, "shared": self.shared}
+        loadings = [Loadings(num_processes, **options) for _ in range(self.num_components + self.shared)]
+        return row_covariance(kernel, num_processes, input_dim, loadings, ratios=self.ratios, shifts=self.shifts)
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,16 @@ from torch import Tensor
 
 from cgp.regression.covariances.structure import check_count, count
 
-from .rows import ProcessLoadings, RowKernel
+from .rows import FactorLoadings, RowKernel, principal_components
 from .structure import Structure
 
 if TYPE_CHECKING:
     from cgp.regression.observations import Observations
 
 __all__ = [
-    "FactorLoadings",
     "Factors",
     "factor_counts",
     "factor_covariance",
-    "principal_components",
     "start_at_components",
 ]
 
@@ -60,37 +58,6 @@ class Factors(Structure):
         return None if num_inducing is None else f"num_inducing: expected None, got {num_inducing!r}"
 
 
-class FactorLoadings(ProcessLoadings):
-    r"""Loadings of R processes that all outputs share, and of a separate process for each output where there are these.
-
-    .. math:: a_p = (\lambda_{p1}, \dots, \lambda_{pR},\; \omega_p e_p)
-
-    Priors, for outputs of unit variance: :math:`\lambda \sim N(0, 1)`, :math:`\log\omega \sim N(-2, 4)`.
-
-    Args:
-        num_processes: number P of processes.
-        num_factors: number R of factors; 0 for independent processes.
-        separate: whether outputs have processes of their own.
-
-    Source:
-        Teh, Seeger & Jordan (2005), Semiparametric latent factor models.
-    """
-
-    def __init__(self, num_processes: int, num_factors: int, *, separate: bool = True) -> None:
-        super().__init__()
-        self.num_processes = num_processes
-        initial = torch.zeros if separate else torch.ones
-        self.register_normal("factors", initial(num_processes, num_factors), 0.0, 1.0)
-        self.register_normal("log_scales", torch.full((num_processes * separate,), -2.0), -2.0, 2.0)
-
-    def forward(self) -> Tensor:
-        """The loadings of all processes, ``(*batch, P, R + P)``, or ``(*batch, P, R)``."""
-        if self.log_scales is None:
-            return self.factors
-        specific = torch.diag_embed(self.log_scales.exp())
-        return specific if self.factors is None else torch.cat([self.factors, specific], dim=-1)
-
-
 def factor_covariance(
     num_processes: int, input_dim: int, num_factors: int, *, kernel: str | Kernel = "rbf"
 ) -> AdditiveKernel:
@@ -125,12 +92,6 @@ def start_at_components(covariance: AdditiveKernel, correlation: Tensor) -> None
     """Let the processes start as the principal components of a correlation matrix ``(P, P)``, the largest first."""
     for component, column in zip(covariance.kernels, principal_components(correlation).mT, strict=False):
         component.loadings.factors.copy_(column.unsqueeze(-1))
-
-
-def principal_components(correlation: Tensor) -> Tensor:
-    """The principal components of a correlation matrix ``(P, P)`` as columns, the largest first."""
-    values, vectors = torch.linalg.eigh(correlation)
-    return (vectors * values.clamp(min=0.0).sqrt()).flip(-1)
 
 
 def factor_counts(num_processes: int, num_inputs: int) -> list[int]:

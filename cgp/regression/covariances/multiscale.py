@@ -18,8 +18,7 @@ from torch import Tensor
 from cgp.kernels.base_kernels import BASE_KERNELS
 from cgp.kernels.markov_forms import markov_obstacle
 
-from .factors import FactorLoadings, principal_components
-from .rows import RowKernel
+from .rows import FactorLoadings, RowKernel, principal_components
 from .structure import Structure, count
 
 if TYPE_CHECKING:

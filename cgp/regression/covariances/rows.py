@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel
 from torch import Tensor, nn
 
 from cgp.kernels.base_kernels import base_gram, base_kernel_from
-from cgp.kernels.canonical_kernel import CanonicalKernel, CanonicalPoints, process_numbers, rows_of
-from cgp.regression.likelihood import PriorModule, make_priors_picklable
+from cgp.kernels.canonical_kernel import (
+    CanonicalKernel,
+    CanonicalPoints,
+    PriorModule,
+    make_priors_picklable,
+    process_numbers,
+    rows_of,
+)
 
 __all__ = [
     "COMPONENT_STEP",
+    "FactorLoadings",
     "InputMaps",
     "Loadings",
     "ProcessLoadings",
@@ -25,7 +33,9 @@ __all__ = [
     "grid_covariances",
     "has_common_inputs",
     "is_independent",
+    "principal_components",
     "prior_variance",
+    "row_covariance",
 ]
 
 COMPONENT_STEP = 3.0  # between the lengthscales at which components start
@@ -170,6 +180,37 @@ class Loadings(ProcessLoadings):
         return scales * (c.tanh() + diagonal) * remaining.tril()
 
 
+class FactorLoadings(ProcessLoadings):
+    r"""Loadings of R processes that all outputs share, and of a separate process for each output where there are these.
+
+    .. math:: a_p = (\lambda_{p1}, \dots, \lambda_{pR},\; \omega_p e_p)
+
+    Priors, for outputs of unit variance: :math:`\lambda \sim N(0, 1)`, :math:`\log\omega \sim N(-2, 4)`.
+
+    Args:
+        num_processes: number P of processes.
+        num_factors: number R of factors; 0 for independent processes.
+        separate: whether outputs have processes of their own.
+
+    Source:
+        Teh, Seeger & Jordan (2005), Semiparametric latent factor models.
+    """
+
+    def __init__(self, num_processes: int, num_factors: int, *, separate: bool = True) -> None:
+        super().__init__()
+        self.num_processes = num_processes
+        initial = torch.zeros if separate else torch.ones
+        self.register_normal("factors", initial(num_processes, num_factors), 0.0, 1.0)
+        self.register_normal("log_scales", torch.full((num_processes * separate,), -2.0), -2.0, 2.0)
+
+    def forward(self) -> Tensor:
+        """The loadings of all processes, ``(*batch, P, R + P)``, or ``(*batch, P, R)``."""
+        if self.log_scales is None:
+            return self.factors
+        specific = torch.diag_embed(self.log_scales.exp())
+        return specific if self.factors is None else torch.cat([self.factors, specific], dim=-1)
+
+
 class RowKernel(CanonicalKernel):
     r"""The covariance of rows (input, process) that see independent copies of one canonical process.
 
@@ -224,10 +265,35 @@ class RowKernel(CanonicalKernel):
         return CanonicalPoints(self.input_maps(x[..., :-1], numbers), rows_of(self.loadings(), numbers))
 
 
+def row_covariance(
+    kernel: str | Kernel,
+    num_processes: int,
+    input_dim: int,
+    loadings: Sequence[ProcessLoadings],
+    *,
+    ratios: bool = False,
+    shifts: bool = False,
+) -> AdditiveKernel:
+    """A component for each of some loadings, of equal variances, with lengthscales that are a factor of three apart."""
+    maps = {"ratios": ratios, "shifts": shifts}
+    components = [RowKernel(kernel, num_processes, input_dim, loadings=each, **maps) for each in loadings]
+    with torch.no_grad():
+        for number, component in enumerate(components):
+            component.input_maps.log_scales += number * torch.tensor(COMPONENT_STEP).log()
+            component.loadings.log_scales -= 0.5 * torch.tensor(float(len(components))).log()
+    return AdditiveKernel(*components)
+
+
 def correlation_of(loadings: Tensor) -> Tensor:
     """The correlations ``(*batch, P, P)`` of loadings ``(*batch, P, R)``."""
     rows = loadings / loadings.norm(dim=-1, keepdim=True)
     return rows @ rows.mT
+
+
+def principal_components(correlation: Tensor) -> Tensor:
+    """The principal components of a correlation matrix ``(P, P)`` as columns, the largest first."""
+    values, vectors = torch.linalg.eigh(correlation)
+    return (vectors * values.clamp(min=0.0).sqrt()).flip(-1)
 
 
 def check_covariance(covariance: AdditiveKernel, num_processes: int, input_dim: int) -> None:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from cgp.functional.linalg import NotPositiveDefiniteError
+from cgp.kernels.canonical_kernel import PriorModule
 from cgp.regression.covariances.structure import check_count, count
-from cgp.regression.likelihood import PriorModule
 from cgp.regression.solvers.choice import Cost
 from cgp.regression.solvers.model import RegressionModel
 

@@ -16,11 +16,10 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from cgp.functional.linalg import cholesky
-from cgp.kernels.canonical_kernel import noise_of_rows, process_numbers
-from cgp.regression.covariances.correlated import Affine
+from cgp.kernels.canonical_kernel import PriorModule, noise_of_rows, process_numbers
 from cgp.regression.covariances.neighbours import start_at_correlation
-from cgp.regression.covariances.rows import check_covariance, dense_covariance
-from cgp.regression.likelihood import PriorModule, ProcessGaussianLikelihood, ProcessMean
+from cgp.regression.covariances.rows import Loadings, check_covariance, dense_covariance, row_covariance
+from cgp.regression.likelihood import ProcessGaussianLikelihood, ProcessMean
 
 from .choice import SOLVERS, Cost, Problem
 
@@ -100,7 +99,8 @@ class RegressionModel(ExactGP):
     ) -> None:
         num_processes = check_training_data(train_inputs, train_targets, num_processes)
         if covar_module is None:
-            covar_module = Affine().between(num_processes, train_inputs.shape[-1] - 1, "rbf").to(train_inputs.dtype)
+            sizes, loadings = (num_processes, train_inputs.shape[-1] - 1), [Loadings(num_processes)]
+            covar_module = row_covariance("rbf", *sizes, loadings, ratios=True, shifts=True).to(train_inputs.dtype)
             start_at_correlation(covar_module, train_inputs, train_targets)
         check_covariance(covar_module, num_processes, train_inputs.shape[-1] - 1)
         refusal = self.refusal(covar_module)

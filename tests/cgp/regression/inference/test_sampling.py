@@ -2,10 +2,10 @@ import pytest
 import torch
 
 from cgp.functional.linalg import NotPositiveDefiniteError
+from cgp.kernels.canonical_kernel import PriorModule
 from cgp.regression import CorrelatedGPRegression
 from cgp.regression.inference.fitting import fit_model
 from cgp.regression.inference.sampling import sample_slices
-from cgp.regression.likelihood import PriorModule
 from tests.cgp.regression.data import waves
 
 
