@@ -71,6 +71,22 @@ def test_sentences_of_an_output_wrap_and_its_columns_do_not():
     ]
 
 
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [("negative values", "gaps"), ("monthly totals", "gaps"), ("monthly totals", "files"), ("day first", "files")],
+)
+def test_what_people_search_for_is_on_its_page(words, page):
+    """The search of the built pages finds words that a page has: those that a user types, not ours for them."""
+    assert words in (DOCS / "guides" / f"{page}.md").read_text(encoding="utf-8").lower()
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "guides").glob("*.md")), ids=lambda page: page.stem)
+def test_each_guide_is_read_in_five_minutes(page):
+    text = page.read_text(encoding="utf-8")
+    read = re.sub(r"^```text\n.*?^```$|<details>.*?</details>", "", text, flags=re.DOTALL | re.MULTILINE)
+    assert len(read.split()) <= 1150
+
+
 def plain_words(text):
     """Words that a reader of the built page has before them: without code, what is folded, and long tables."""
     text = re.sub(r"<details>.*?</details>|```.*?```", "", text, flags=re.DOTALL)
