@@ -26,9 +26,8 @@ from cgp.networks.predict.method import Method, Settings, Training, as_assessed,
 from cgp.networks.tasks import Task, as_task
 
 from .assessment import Assessment, Choice
-from .claims import compare_detectors, harm_of_temperatures, harm_seen, least_mean, of_groups
+from .claims import compare_detectors, compare_sets, harm_of_temperatures, harm_seen, least_mean, of_groups
 from .compared import Comparable, Compared, Entry, compared, entries_of
-from .sets import compare_sets
 from .tuning import Outcome, Rows, Source, Tuned, ValidationData, rows_of
 
 __all__ = ["FOLDS", "assess"]

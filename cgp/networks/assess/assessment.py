@@ -24,8 +24,7 @@ from cgp.networks.predict.prediction import data_frame
 from cgp.networks.tasks import Task
 from cgp.networks.tasks.metrics import LabelledScores, ValueErrors
 
-from .claims import FEWEST_LABELS, FEWEST_WRONG, LEAST_NATS, Detection, best_detector
-from .sets import Sets
+from .claims import FEWEST_LABELS, FEWEST_WRONG, LEAST_NATS, Detection, Sets, best_detector
 from .words import about_detection, about_methods, tables
 
 if TYPE_CHECKING:

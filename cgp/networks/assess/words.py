@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from cgp.comparisons import Difference, aligned, critical_value
 
-from .claims import FEWEST_INPUTS, FEWEST_LABELS, FEWEST_WRONG, Detection
-from .sets import COVERAGE
+from .claims import COVERAGE, FEWEST_INPUTS, FEWEST_LABELS, FEWEST_WRONG, Detection
 
 if TYPE_CHECKING:
     from .assessment import Assessment

@@ -134,7 +134,7 @@ class Doubt(InputScore):
     name = "1 - confidence"
 
     def of(self, seen: Seen) -> Tensor:
-        """Of the logits."""
+        """Compute it from the logits."""
         return 1 - seen.logits.softmax(-1).amax(-1)
 
 
@@ -144,7 +144,7 @@ class Entropy(InputScore):
     name = "entropy"
 
     def of(self, seen: Seen) -> Tensor:
-        """Of the logits."""
+        """Compute it from the logits."""
         return uncertainties(seen.logits[None].softmax(-1))[0]
 
 
@@ -158,7 +158,7 @@ class Energy(InputScore):
     name = "energy"
 
     def of(self, seen: Seen) -> Tensor:
-        """Of the logits."""
+        """Compute it from the logits."""
         return -seen.logits.logsumexp(-1)
 
 
@@ -173,7 +173,7 @@ class DrawnScore(InputScore):
     posterior: Widest | None = None
 
     def of(self, seen: Seen) -> Tensor:
-        """Of the draws."""
+        """Compute it from the draws."""
         if self.posterior is None:
             raise ValueError(f"score: expected one that needs no posterior, got {self.name!r} (cgp.assess fits it)")
         return self.of_draws(seen.draws(self.posterior))
@@ -198,7 +198,7 @@ class DrawnEntropy(DrawnScore):
     name = "widest posterior's entropy"
 
     def of_draws(self, draws: Tensor) -> Tensor:
-        """Of the average."""
+        """Compute it from the average of the draws."""
         return uncertainties(draws)[0]
 
 
@@ -261,7 +261,7 @@ class Mahalanobis(InputScore):
         return squares.min(1)
 
     def of(self, seen: Seen) -> Array:
-        """Of the representation."""
+        """Compute it from the representation."""
         return self.distances(seen.features)
 
 
@@ -282,7 +282,7 @@ class ProcessVariance(InputScore):
         return type(self)(training.process)
 
     def of(self, seen: Seen) -> Tensor:
-        """Of the representation."""
+        """Compute it from the representation."""
         assert self.process is not None
         return self.process(seen.features).variance
 

@@ -17,7 +17,7 @@ from cgp.networks.model.blocks import used_modules
 from cgp.networks.model.inputs import Batch, call_model
 from cgp.networks.model.shared_prefix import SharedPrefix
 from cgp.networks.model.structural_copy import structural_copy
-from cgp.networks.predict.draws import draw_noises
+from cgp.networks.predict.drawing import draw_noises
 from cgp.networks.tasks import Task
 
 from .rows import STEP, TEMPERATURES, LabelScores, Trial

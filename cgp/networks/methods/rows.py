@@ -10,7 +10,7 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from cgp.networks.predict.draws import DrawVariance
+from cgp.networks.predict.drawing import DrawVariance
 from cgp.networks.predict.prediction import Prediction
 from cgp.networks.tasks.metrics import LabelledScores, ValueErrors
 

@@ -49,7 +49,7 @@ class Fingerprint(NamedTuple):
 
     @property
     def whole(self) -> int:
-        """Of all; never 0."""
+        """Checksum of all tensors; never 0."""
         return _mixed(self.host, self.heads) or 1
 
 

@@ -24,8 +24,7 @@ from cgp.networks.model.progress import Progress, progressing
 from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.tasks import Task, as_task
 
-from .drawing import Draws, checked_labels
-from .draws import draw_noises, seeds_from
+from .drawing import Draws, checked_labels, draw_noises, seeds_from
 from .method import has_settings, settings_of, source_of, with_settings
 from .prediction import Prediction, joined, token_layout
 

@@ -40,7 +40,7 @@ class ReadoutPrediction(NamedTuple):
 
     @property
     def probabilities(self) -> Tensor:
-        """Of each class, ``(N, C)``: what ``mean`` is for classes."""
+        """Probabilities of each class, ``(N, C)``: what ``mean`` is for classes."""
         return self.mean
 
 

@@ -14,7 +14,7 @@ from cgp.networks.methods import Dropout, Temperature
 from cgp.networks.methods.dropout import SampledDropout
 from cgp.networks.model.fingerprints import logit_temperature
 from cgp.networks.model.structural_copy import structural_copy
-from cgp.networks.predict.draws import draw_noises, seeds_from
+from cgp.networks.predict.drawing import draw_noises, seeds_from
 from cgp.networks.tasks import Classification
 from tests.cgp.networks.convert import hosts
 

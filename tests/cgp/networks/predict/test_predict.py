@@ -18,7 +18,7 @@ from cgp.networks.model.blocks import attention_blocks, sampling
 from cgp.networks.model.fingerprints import set_logit_temperature
 from cgp.networks.model.inputs import call_model
 from cgp.networks.model.structural_copy import structural_copy
-from cgp.networks.predict.draws import draw_noises
+from cgp.networks.predict.drawing import draw_noises
 from cgp.networks.tasks.metrics import uncertainties
 from tests.blocks import BLOCKS
 from tests.cgp.helpers import Sizes

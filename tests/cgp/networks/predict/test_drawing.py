@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cgp.networks.predict.draws import DrawVariance
+from cgp.networks.predict.drawing import DrawVariance
 
 
 def estimates(function, count, *, antithetic, repetitions=40_000):
