@@ -58,9 +58,8 @@ def wide(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> Asse
     index = pd.Index(labels[0][1], name=labels[0][0]) if len(labels) == 1 else cells.index
     places = pd.DataFrame({name: np.arange(len(cells)) for name in columns.numbers}, index=index)
     if options.every is not None:
-        added = absent_times(_needed_times(rows, options.every), options.every)
-        places = pd.concat([places, _nowhere(added, places)]).sort_index(kind="stable")
-        notes = [*notes, f"{len(added)} rows are added"]
+        places = _with_further(places, rows, options.every)
+        notes = [*notes, f"{len(places) - len(cells)} rows are added"]
     elif rows.times is not None:
         notes = [*notes, *_absent(rows.times)]
     inputs = [name for name, _ in labels] if len(labels) > 1 else []
@@ -85,8 +84,7 @@ def pivoted(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> A
     places = pd.Series(np.arange(len(cells)), index=keys).unstack(fill_value=-1)[order].rename_axis(columns=None)
     notes = [f"{len(order)} series of {series!r}: {', '.join(map(repr, order[:6]))}{' …' if len(order) > 6 else ''}"]
     if options.every is not None:
-        added = absent_times(_needed_times(rows, options.every), options.every)
-        places = pd.concat([places, _nowhere(added, places)]).sort_index()
+        places = _with_further(places, rows, options.every)
     elif absent := int((places < 0).sum(axis=None)):
         notes.append(
             f"{absent} values have no row of their own: they are left out "
@@ -132,17 +130,15 @@ def _frame(places: Any, columns: Columns, fields: list[str]) -> Any:
     return pd.DataFrame(np.column_stack(values), index=places.index, columns=places.columns)
 
 
-def _nowhere(times: Any, places: Any) -> Any:
+def _with_further(places: Any, rows: Rows, every: str) -> Any:
+    """Places with those of rows that are not there, in the order of time."""
     import pandas as pd
 
-    return pd.DataFrame(-1, index=times.rename(places.index.name), columns=places.columns)
-
-
-def _needed_times(rows: Rows, every: str) -> Any:
     if rows.times is None:
         known = ", ".join(map(repr, rows.labels)) or "their order"
         raise UnclearError(f"{option('every', every)}: expected rows that are known by times, got {known}")
-    return rows.times
+    added = absent_times(rows.times, every).rename(places.index.name)
+    return pd.concat([places, pd.DataFrame(-1, index=added, columns=places.columns)]).sort_index(kind="stable")
 
 
 def _slots(local: Any, every: str) -> Any:

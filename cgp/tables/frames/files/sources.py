@@ -269,11 +269,6 @@ def _cell_text(value: Any) -> str:
 
 
 def _grid(rows: Iterable[Sequence[str]]) -> Grid:
-    """Cells as a grid: fields with quotes in them are quoted."""
-    records = [[_field(text) for text in row] for row in rows]
+    """Cells as a grid: those with quotes in them are quoted, as in text."""
+    records = [['"{}"'.format(text.replace('"', '""')) if '"' in text else text for text in row] for row in rows]
     return Grid(records, ["\n"] * len(records), "\t")
-
-
-def _field(text: str) -> str:
-    plain = text.replace("\t", " ")
-    return '"{}"'.format(plain.replace('"', '""')) if any(sign in plain for sign in '"\r\n') else plain
