@@ -8,6 +8,7 @@ table of what was reached, and after which share of softmax's steps its accuracy
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from csv import DictReader
 from functools import partial
 from pathlib import Path
 from time import process_time
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 from jsonargparse import auto_cli
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
 from torch import Tensor, nn
 
 from cgp import CategoricalLikelihood, Objective
@@ -47,6 +49,15 @@ FORMS: Mapping[str, Callable[..., nn.Module]] = {
     "sparse_cgp weights, former start": partial(_former, _MADE["sparse_cgp weights"]),
 }
 """By name: forms of the registry, and two with the start that they had before."""
+
+_SHOWN = {
+    "softmax": "softmax",
+    "cgp": "exact, observations",
+    "sparse_cgp": "sparse, observations",
+    "cgp weights": "exact, weights",
+    "sparse_cgp weights": "sparse, weights",
+}
+"""Forms in the picture, with their words in the table of the page: more lines than these hide each other."""
 
 _SIZES: Mapping[str, Mapping[str, int]] = {
     "digits": {"image_size": 8, "patch_size": 2, "channels": 1, "embed_dim": 32, "mlp_dim": 64, "num_heads": 4},
@@ -88,7 +99,7 @@ def learning_curves(
         epochs: number of epochs.
         count: number of training images.
         rate: learning rate.
-        csv: file of the points.
+        csv: file of the points; those of other data or depths that are in it stay.
         picture: file of the picture.
 
     Raises:
@@ -97,14 +108,28 @@ def learning_curves(
     unknown = sorted(set(names) - set(FORMS))
     if unknown or "softmax" not in names:
         raise ValueError(f"names: expected softmax and some of {list(FORMS)}, got {list(names)}")
-    points: list[Point] = []
+    points = [point for point in _read(csv) if point.data != data or point.depth not in depths]
     for depth in depths:
         for name in names:
             for seed in range(seeds):
                 points += _curve(data, depth, name, seed, epochs=epochs, count=count, rate=rate)
-        print(as_markdown(_table([point for point in points if point.depth == depth])), flush=True)
+        print(as_markdown(_table([p for p in points if (p.data, p.depth) == (data, depth)])), flush=True)
+    points.sort(key=lambda point: (point.data, point.depth))
     write_csv(csv, [point._asdict() for point in points])
-    write_atomically(picture, lambda aside: _figure(points).savefig(aside, format="png", dpi=150))
+    figure = _figure([point for point in points if point.data == data])
+    write_atomically(picture, lambda aside: figure.savefig(aside, format="png", dpi=150))
+
+
+def _read(csv: Path) -> list[Point]:
+    """The points of an earlier run."""
+    if not csv.exists():
+        return []
+    with csv.open() as lines:
+        rows = [list(row.values()) for row in DictReader(lines)]
+    return [
+        Point(data, int(depth), form, int(seed), int(step), *map(float, measured))
+        for data, depth, form, seed, step, *measured in rows
+    ]
 
 
 def _curve(data: str, depth: int, name: str, seed: int, *, epochs: int, count: int, rate: float) -> Iterator[Point]:
@@ -170,15 +195,25 @@ def _spread(values: np.ndarray[Any, Any]) -> str:
 
 
 def _figure(points: Sequence[Point]) -> Figure:
+    """The error by step of the forms of `_SHOWN`, a panel for each depth, on the scale of a logarithm."""
     depths = list(dict.fromkeys(point.depth for point in points))
     with style():
-        figure = Figure(figsize=(WIDE, 3.6), layout="constrained")
+        figure = Figure(figsize=(WIDE, 3.2), layout="constrained")
         for axis, depth in zip(figure.subplots(1, len(depths), sharey=True, squeeze=False)[0], depths, strict=True):
             chosen = [point for point in points if point.depth == depth]
-            steps = sorted({point.step for point in chosen})
-            lines = {name: _by_seed(chosen, name, "accuracy") for name in dict.fromkeys(p.form for p in chosen)}
-            curves(steps, lines, xlabel="step", ylabel="validation accuracy", ax=axis)
-            axis.set_title(f"{depth} layer" + "s" * (depth > 1))
+            steps, trained = sorted({point.step for point in chosen}), {point.form for point in chosen}
+            shown = {name: title for name, title in _SHOWN.items() if name in trained}
+            lines = {title: 1.0 - _by_seed(chosen, name, "accuracy") for name, title in shown.items()}
+            curves(steps, lines, xlabel="step", ylabel="validation error", yscale="log", ax=axis)
+            axis.set_title(f"{depth} layer" + "s" * (depth > 1), loc="left")
+            axis.yaxis.set_major_locator(FixedLocator([0.02, 0.05, 0.1, 0.2, 0.5, 1.0]))
+            axis.yaxis.set_minor_locator(NullLocator())
+            axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+            axis.set_ylim(0.02, 1.0)
+            if depth != depths[-1]:
+                axis.get_legend().remove()
+            if depth != depths[0]:
+                axis.set_ylabel("")
     return figure
 
 

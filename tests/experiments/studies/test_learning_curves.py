@@ -19,6 +19,10 @@ def test_points_picture_and_table(tmp_path, capsys):
     assert files["picture"].stat().st_size > 5000
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("|")[1].strip() for line in lines[2:4]] == names
+    learning_curves(names=["softmax"], depths=[2], seeds=1, epochs=1, count=50, **files)
+    again = list(csv.DictReader(files["csv"].read_text().splitlines()))
+    assert again[: len(points)] == points  # of the other depth
+    assert [p["depth"] for p in again[len(points) :]] == ["2"]
 
 
 def test_unknown_forms_are_refused():
