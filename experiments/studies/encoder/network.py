@@ -68,9 +68,8 @@ class Upper(nn.Module):
         self.layers = nn.ModuleList(_Layer(layer, host.config) for layer in host.encoder.layer[-layers:])
         self.pooler, self.dropout = host.pooler.dense, nn.Dropout(_DROPOUT)
         self.head = nn.Linear(self.pooler.out_features, num_classes)
-        for module in self.modules():
-            if isinstance(module, nn.Dropout):
-                module.p = _DROPOUT
+        for layer in host.encoder.layer[-layers:]:
+            layer.attention.output.dropout.p = layer.output.dropout.p = _DROPOUT
 
     def forward(self, tokens: Tensor, padding_mask: Tensor) -> Tensor:
         """Logits `(B, C)`, or `(S, B, C)` with draws, of states `(B, n, d)` and their padding `(B, n)`."""

@@ -295,7 +295,7 @@ def test_what_no_read_out_can_replace_is_refused_before_it_is_fitted(size, task,
         entry(nn.Linear(4, size), [(x, torch.arange(90) % 2)], train=[(x, torch.arange(90) % classes)], task=task)
 
 
-def test_a_read_out_of_a_network_in_training_mode_reads_what_it_predicts_by():
+def test_a_read_out_of_a_training_network_reads_what_it_predicts_by():
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.BatchNorm1d(8), nn.Linear(8, 3)), torch.randn(90, 4)
     data = [(x, torch.arange(90) % 3)]
