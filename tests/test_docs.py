@@ -209,13 +209,15 @@ EXPLAINED_ELSEWHERE = ("cgp.kernels", "cgp.networks.model", "cgp.networks.tasks.
 
 @pytest.mark.parametrize("module", [name for name in PUBLIC if not name.startswith(EXPLAINED_ELSEWHERE)])
 def test_every_argument_is_explained(module):
-    """In the docstring of the function or class, of a class that it inherits from, or in the table of options."""
+    """In its docstring, that of a class that it inherits from or whose arguments it has, or in the table of options."""
     public = importlib.import_module(module)
     for name in public.__all__:
         value = getattr(public, name)
         if not (inspect.isclass(value) or inspect.isfunction(value)) or is_typeddict(value) or not value.__doc__:
             continue
         text = "\n".join(part.__doc__ or "" for part in (inspect.getmro(value) if inspect.isclass(value) else [value]))
+        if same := re.search(r"Arguments are those of :class:`\.?(\w+)`", text):
+            text += getattr(public, same[1]).__doc__
         table = OPTIONS if name.endswith("Attention") else {}
         for parameter in inspect.signature(value).parameters.values():
             entry = parameter.name in table or re.search(rf"^\s*\**{parameter.name}(, [^:]*)?:", text, re.MULTILINE)

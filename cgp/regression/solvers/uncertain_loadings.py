@@ -30,7 +30,7 @@ class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
     of magnitude without this. :math:`\hat f` are posterior means, :math:`\sigma_p^2` is the variance of the noise and
     of the process of the output alone, and the prior of a loading is standard normal, as in :class:`.FactorLoadings`.
 
-    Arguments are those of :class:`SeriesCorrelatedGPRegression`; components have :class:`.FactorLoadings`.
+    Arguments are those of :class:`CorrelatedGPRegression`; components have :class:`.FactorLoadings`.
 
     Source:
         Attias (2000), A variational Bayesian framework for graphical models, on the posterior of loadings.
