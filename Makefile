@@ -32,7 +32,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-quick test test-plain test-lowest test-latest mutants lint docs clean
+.PHONY: help install demo demo-quick bench-quick test test-plain test-lowest test-latest mutants lint docs clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -44,6 +44,11 @@ demo: $(INSTALLED) ## Train and compare on real images; report.html and tables i
 
 demo-quick: $(INSTALLED) ## The same in under a minute into runs/demo-quick, to see that everything works
 	$(BIN)/python -m experiments demo --quick --out runs/demo-quick $(DEMO_ARGS)
+
+bench-quick: $(INSTALLED) ## Rerun one cell of TSI-Bench in a minute or two (CGP_DATA=FOLDER has airquality/AirQualityUCI.csv.xz)
+	@test -n "$$CGP_DATA" || { echo "bench-quick: expected CGP_DATA, a folder with airquality/AirQualityUCI.csv.xz (UCI 360)"; exit 2; }
+	$(BIN)/pip install -q --no-deps pygrinder==0.7 tsdb==0.8
+	$(BIN)/python -m experiments.studies.benchmarks tsi --out runs/bench-quick --datasets [ItalyAir] --patterns [point09] --maskings 2 --whole false
 
 test: $(INSTALLED) ## Run the default tests and the doctests (TEST_ARGS="-m slow" for others)
 	$(TEST_ENV) $(BIN)/python -m pytest -n $(JOBS) $(TEST_ARGS)

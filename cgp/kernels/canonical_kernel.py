@@ -24,6 +24,7 @@ __all__ = [
     "CanonicalKernel",
     "CanonicalPoints",
     "PriorModule",
+    "log_prior",
     "make_priors_picklable",
     "noise_of_rows",
     "process_numbers",
@@ -200,6 +201,11 @@ class PriorModule(Module):
             self.register_prior(
                 f"{name}_prior", NormalPrior(loc, scale), partial(_value, name=name), partial(_assign, name=name)
             )
+
+
+def log_prior(module: Module) -> Tensor:
+    """Log-density of a module's parameters under their priors, in nats, a scalar."""
+    return torch.stack([prior.log_prob(of(part)).sum() for _, part, prior, of, _ in module.named_priors()]).sum()
 
 
 def _value(module: Module, name: str) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Grid", "Observations", "Parts", "Scaling", "Units"]
+__all__ = ["Grid", "Observations", "Parts", "Scaling", "Units", "column_order", "paired_correlation"]
 
 Array = NDArray[Any]
 
@@ -178,7 +178,7 @@ class Observations:
         """The same at unit variance, its outputs in an order that depends on their values only."""
         inputs, outputs = Scaling.of(self.inputs), Scaling.of_outputs(self.values)
         values = outputs.apply(self.values)
-        order = _order(self.inputs, values)
+        order = column_order(self.inputs, values)
         return Observations(inputs.apply(self.inputs), values[:, order], Units(inputs, outputs, np.argsort(order)))
 
     def chosen(self, which: Tensor) -> Observations:
@@ -227,19 +227,23 @@ class Observations:
     def correlation(self) -> Tensor:
         """Correlations ``(P, P)`` over the inputs where both outputs were observed, 0 where these are fewer than 3."""
         numbers = torch.as_tensor(self.grid.numbers(self.num_outputs))
-        observed = numbers >= 0
-        values = torch.where(observed, self.targets[numbers.clamp(min=0)], 0.0).double()
-        seen = observed.double()
-        count = seen.mT @ seen
-        mean = (values.mT @ seen) / count.clamp(min=1.0)  # of each output where the other is observed, too
-        product = values.mT @ values / count.clamp(min=1.0) - mean * mean.mT
-        square = values.square().mT @ seen / count.clamp(min=1.0) - mean.square()
-        scale = (square * square.mT).clamp(min=1e-12).sqrt()
-        correlation = torch.where(count >= 3, (product / scale).clamp(-1.0, 1.0), 0.0)
-        return correlation.fill_diagonal_(1.0)
+        return paired_correlation(torch.where(numbers >= 0, self.targets[numbers.clamp(min=0)].double(), torch.nan))
 
 
-def _order(inputs: Array, values: Array) -> NDArray[np.int64]:
+def paired_correlation(rows: Tensor) -> Tensor:
+    """Correlations ``(P, P)`` of columns ``(N, P)`` over the rows that have both, 0 where these are fewer than 3."""
+    observed = ~rows.isnan()
+    values, seen = torch.where(observed, rows, 0.0), observed.to(rows.dtype)
+    count = seen.mT @ seen
+    mean = (values.mT @ seen) / count.clamp(min=1.0)  # of each output where the other is observed, too
+    product = values.mT @ values / count.clamp(min=1.0) - mean * mean.mT
+    square = values.square().mT @ seen / count.clamp(min=1.0) - mean.square()
+    scale = (square * square.mT).clamp(min=1e-12).sqrt()
+    correlation = torch.where(count >= 3, (product / scale).clamp(-1.0, 1.0), 0.0)
+    return correlation.fill_diagonal_(1.0)
+
+
+def column_order(inputs: Array, values: Array) -> NDArray[np.int64]:
     """The outputs ``(n, P)`` in the order of how many values they have, most first, and then of these values."""
     rows = np.lexsort(inputs.T[::-1])
     keys = np.round(np.nan_to_num(values[rows], nan=np.inf), _DIGITS)

@@ -16,14 +16,17 @@ from cgp.regression import CorrelatedGPRegressor
 from cgp.regression.conventions import unchanged_on_error
 from cgp.regression.covariances import MultiScale, Structure
 from cgp.regression.inference import MAP, Automatic, Inference
+from cgp.regression.inference.fitting import progress_line, seeded
 from cgp.regression.inference.maximum import criterion
 from cgp.regression.solvers.choice import Cost
 
 from .filled import FilledTable, Forecast, Interval
 from .frames.codes import suspected_codes, warn_of_codes, warn_of_constants, warn_of_strangers, warn_of_uneven_errors
 from .frames.coordinates import Axis
+from .frames.panels import PanelForm, is_panel
 from .frames.periods import YEAR, offered_periods
 from .frames.table import Table, appended, merged, read_table
+from .panel import FilledPanel, Panel
 from .storage import read_imputer, write_imputer
 from .totals import Totals
 
@@ -43,6 +46,12 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     any distance, and several at one input. What was observed stays as it is; gaps get the mean. Frames and series of
     pandas keep index, columns, order and dtypes; arrays give arrays.
 
+    A *panel* is many tables of one kind, such as patients or days, with one set of parameters: a list of tables, a
+    frame whose index is (table, time), or an array ``(tables, steps, columns)``. Each is filled from its own values,
+    its times taken from its first row; ``transform`` fills others of the kind, and results have the form of the panel.
+    Evidence chooses the kernel, whether rows have means of their own, whether tables vary in scale, and how free the
+    covariance is where tables are many and of equal times. The structure is :class:`.MultiScale`.
+
     Args:
         inputs: columns with the inputs of the rows, by name (of an array: by number); None is the index.
         kernel: as the regressor's.
@@ -59,6 +68,7 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
 
     Attributes:
         regressor_: the fitted :class:`.CorrelatedGPRegressor`; its inputs are days since the first time, for times.
+        panel_: in its place, the parameters of a panel.
         conformal_: errors on hidden values, which :meth:`.GapReport.calibrated` gives.
         std_: standard deviation of every filled value, 0 for observed values, in the form of the table.
         n_features_in_: columns of the table.
@@ -74,7 +84,8 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     """
 
     _parts: list[Table]
-    _known: FilledTable | None
+    _known: FilledTable | FilledPanel | None
+    _given: Any  # panel
 
     def __init__(
         self,
@@ -102,7 +113,7 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         """Learn from what a table has.
 
         Args:
-            X: a frame, a series, or an array ``(n, k)``; NaN is missing.
+            X: a frame, a series, or an array ``(n, k)``, or a panel of them; NaN is missing.
             y: not used.
 
         Returns:
@@ -114,17 +125,15 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         Warns:
             UserWarning: if a value looks like a code for what is missing, or a column with gaps has one value only.
         """
+        for name in ("conformal_", "panel_", "regressor_"):  # of another table
+            vars(self).pop(name, None)
+        if is_panel(X):
+            return self._fit_panel(X)
         table = self._read(X, reset=True)
-        warn_of_codes(table.values, table.names)
-        dead = [name for name, column in zip(table.names, table.missing.T, strict=True) if column.all()]
-        if dead:
-            raise ValueError(f"X: expected at least one value in each column, got none in {dead}: leave them out")
-        warn_of_constants(table.values, table.names)
+        _check_columns(table.values, table.names)
         self.regressor_ = self._fitted(table)
         self._parts, self._known = [table._replace(left_out=self.regressor_.gross_errors_)], None
         self._warn_of_errors()
-        if hasattr(self, "conformal_"):  # of another table
-            del self.conformal_
         return self
 
     def transform(self, X: Any) -> Any:
@@ -136,7 +145,7 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         cross-validation: each is filled from its own observed values.
 
         Args:
-            X: table with the same columns as in ``fit``.
+            X: table with the same columns as in ``fit``; after the fit of a panel, other tables or one.
 
         Returns:
             The table with its gaps filled.
@@ -148,6 +157,8 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             UserWarning: if new values look like codes for what is missing, or are left out as fit leaves them out.
         """
         check_is_fitted(self)
+        if hasattr(self, "panel_"):
+            return self._panel(X).filled() if is_panel(X) else self._panel([X]).filled()[0]
         table = self._read(X, reset=False)
         if not len(table.inputs):
             raise ValueError("X: expected at least one row, got none")
@@ -166,7 +177,7 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         them are filled anew when they are asked for. A reading that comes twice counts twice, as in fit.
 
         Args:
-            rows: of the same columns as in fit; those of an array follow its last row.
+            rows: of the same columns as in fit; those of an array follow its last row. Of a panel: further tables.
 
         Returns:
             The imputer.
@@ -178,6 +189,10 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             UserWarning: if values look like codes for what is missing, or are left out as fit leaves them out.
         """
         check_is_fitted(self)
+        if hasattr(self, "panel_"):
+            self._given = PanelForm.split(self._given)[0].followed(self._given, rows)
+            self._known = self._panel(self._given)
+            return self
         table = self._read(rows, reset=False, first=sum(len(part.inputs) for part in self._parts))
         if table.is_counted and hasattr(rows, "iloc"):
             raise ValueError(
@@ -204,6 +219,8 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         Raises:
             ValueError: if the table or an argument cannot be used.
         """
+        if is_panel(X):
+            raise ValueError("X: expected one table, got a panel, whose fit takes a minute or two")
         other = clone(self)
         table = other._read(X, reset=True)
         return other._regressor().estimate(table.inputs, table.outputs())
@@ -266,7 +283,7 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
 
         Args:
             by: what is summed together: a frequency of pandas for times ("D", "MS"), or a label for each row (a series
-                by its index); None is the whole table.
+                by its index); None is the whole table, each one of a panel.
             how: "sum", or "mean": the sum divided by that of the weights.
             weights: of each row, ``(n,)``, or of each value, ``(n, P)``, those of pandas by their labels; None is 1.
             include_noise: False for sums of the functions beneath the readings, in which every row is uncertain.
@@ -400,8 +417,8 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         return self._parts[0]
 
     @property
-    def _filled(self) -> FilledTable:
-        """The table and what is known of it, computed on first use."""
+    def _filled(self) -> Any:
+        """The table, or panel, and what is known of it, computed on first use."""
         check_is_fitted(self)
         if self._known is None:
             self._known = FilledTable(self._table, self._axis, self.regressor_.posterior_)
@@ -418,6 +435,49 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         if reset:
             self._axis: Axis = axis
         return table
+
+    def _fit_panel(self, X: Any) -> Self:
+        """Learn the parameters of many tables, and fill each."""
+        form, parts = PanelForm.split(X)
+        tables = self._tables(form, parts, reset=True)
+        _check_columns(np.concatenate([table.values for table in tables]), tables[0].names)
+        structure, kernel = self._panel_options()
+        with progress_line("fit of a panel", shown=bool(self.verbose)) as progress, seeded(self.random_state) as seed:
+            self.panel_ = Panel.fit(tables, structure, kernel, seed, progress)
+        self._given, self._known = X, self.panel_.filled(tables, self._axis, form)
+        return self
+
+    def _panel(self, X: Any) -> FilledPanel:
+        """Tables of the kind that was fitted to, filled."""
+        form, parts = PanelForm.split(X)
+        return self.panel_.filled(self._tables(form, parts, reset=False), self._axis, form)
+
+    def _tables(self, form: PanelForm, parts: list[Any], *, reset: bool) -> list[Table]:
+        """The tables of a panel as numbers."""
+        if not parts:
+            raise ValueError("X: expected at least one table, got none")
+        tables = []
+        for label, part in zip(form.labels, parts, strict=True):
+            try:
+                tables.append(self._read(part, reset=reset and not tables))
+            except ValueError as error:
+                raise ValueError(f"table {label!r}: {error}") from error
+        return tables
+
+    def _panel_options(self) -> tuple[MultiScale, str | None]:
+        """The structure and the kernel of a panel."""
+        structure = MultiScale(periods=()) if self.structure in ("auto", MultiScale.name) else self.structure
+        if not isinstance(structure, MultiScale):
+            raise ValueError(f"structure: expected 'auto' or MultiScale for a panel, got {self.structure!r}")
+        for name, value, known in (
+            ("kernel", self.kernel, (None, "matern12", "matern32", "matern52")),
+            ("inference", self.inference, ("auto", "windows")),
+            ("num_inducing", self.num_inducing, (None,)),
+        ):
+            if value not in known:
+                raise ValueError(f"{name}: expected one of {known} for a panel, got {value!r}")
+        periods: Any = structure.periods if structure.periods != "auto" else ()
+        return replace(structure, periods=self._axis.periods(periods)), self.kernel
 
     def _fitted(self, table: Table) -> CorrelatedGPRegressor:
         """The regressor, or that of many time scales and a year's cycle, if its criterion is far better."""
@@ -462,3 +522,12 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         if table.inputs.shape[1] == 1 and not suspected_codes(table.values):
             order = np.argsort(table.inputs[:, 0], kind="stable")
             warn_of_uneven_errors(self._filled.errors()[order], table.names, table.labels(0)[order])
+
+
+def _check_columns(values: Any, names: list[Any]) -> None:
+    """Refuse columns without a value; warn of codes and of columns of one value."""
+    warn_of_codes(values, names)
+    dead = [name for name, column in zip(names, np.isnan(values).T, strict=True) if column.all()]
+    if dead:
+        raise ValueError(f"X: expected at least one value in each column, got none in {dead}: leave them out")
+    warn_of_constants(values, names)

@@ -12,8 +12,10 @@ from sklearn.utils.validation import validate_data
 from cgp.regression.storage import regressor_content, restored_regressor, restored_settings, settings_content
 
 from .conformal import Conformal
+from .frames.panels import PanelForm
 from .frames.storage import axis_content, read_content, restored_axis, restored_table, table_content, write_content
 from .frames.table import input_columns, read_table
+from .panel import Panel
 
 __all__ = ["read_imputer", "write_imputer"]
 
@@ -25,6 +27,9 @@ _LEFT_OUT = "table.left_out"
 
 def write_imputer(imputer: Any, folder: str | Path) -> None:
     """Write a fitted imputer to a folder."""
+    if hasattr(imputer, "panel_"):
+        _write_panel(imputer, folder)
+        return
     plain, tensors = regressor_content(imputer.regressor_)
     table, values = table_content(imputer._table.given)
     content = {"settings": _settings(imputer), "regressor": plain, "table": table, "axis": axis_content(imputer._axis)}
@@ -38,6 +43,8 @@ def write_imputer(imputer: Any, folder: str | Path) -> None:
 def read_imputer(kind: type[Imputer], folder: str | Path) -> Imputer:
     """An imputer of that class from what :func:`write_imputer` wrote."""
     plain, tensors = read_content(folder)
+    if "panel" in plain:
+        return _read_panel(kind, plain, tensors)
     settings = restored_settings(plain["settings"])
     imputer: Any = kind(**settings)
     given = restored_table(plain["table"], tensors)
@@ -50,6 +57,36 @@ def read_imputer(kind: type[Imputer], folder: str | Path) -> Imputer:
     if "conformal" in plain:
         scores, blocks = (tensors[f"conformal.{name}"].numpy() for name in _VALUES)
         imputer.conformal_ = Conformal(scores, blocks, np.array(plain["conformal"]))
+    return imputer
+
+
+def _write_panel(imputer: Any, folder: str | Path) -> None:
+    """Write an imputer with its panel, table by table."""
+    form, parts = PanelForm.split(imputer._given)
+    plain, tensors = imputer.panel_.content()
+    tables = []
+    for number, part in enumerate(parts):
+        table, values = table_content(part)
+        tables.append(table)
+        tensors |= {f"{number}.{name}": value for name, value in values.items()}
+    content = {"settings": _settings(imputer), "panel": plain, "axis": axis_content(imputer._axis)}
+    write_content(folder, content | {"tables": tables, "form": form.content()}, tensors)
+
+
+def _read_panel(kind: type[Imputer], plain: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Imputer:
+    """The imputer of :func:`_write_panel`."""
+    imputer: Any = kind(**restored_settings(plain["settings"]))
+    parts = []
+    for number, table in enumerate(plain["tables"]):
+        start = f"{number}."
+        own = {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
+        parts.append(restored_table(table, own))
+    imputer._given = PanelForm.of_content(plain["form"]).joined(parts)
+    imputer._axis = restored_axis(plain["axis"])
+    first = parts[0] if not hasattr(parts[0], "to_frame") else parts[0].to_frame()
+    validate_data(imputer, first, skip_check_array=True)
+    imputer.panel_ = Panel.of_content(plain["panel"], tensors, imputer._panel_options()[0])
+    imputer._known = imputer._panel(imputer._given)
     return imputer
 
 

@@ -16,7 +16,7 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from cgp.functional.linalg import cholesky
-from cgp.kernels.canonical_kernel import PriorModule, noise_of_rows, process_numbers
+from cgp.kernels.canonical_kernel import PriorModule, log_prior, noise_of_rows, process_numbers
 from cgp.regression.covariances.neighbours import start_at_correlation
 from cgp.regression.covariances.rows import Loadings, check_covariance, dense_covariance, row_covariance
 from cgp.regression.likelihood import ProcessGaussianLikelihood, ProcessMean
@@ -297,8 +297,7 @@ class RegressionModel(ExactGP):
 
     def log_prior(self) -> Tensor:
         """Log-density of the unconstrained parameters under their priors, in nats, a scalar."""
-        terms = [prior.log_prob(closure(module)).sum() for _, module, prior, closure, _ in self.named_priors()]
-        return torch.stack(terms).sum()
+        return log_prior(self)
 
     @torch.no_grad()
     def solve(self, columns: Tensor) -> Tensor:

@@ -1,0 +1,10 @@
+"""`python -m experiments.studies.benchmarks COMMAND --out DIR`, on one thread."""
+
+import torch
+from jsonargparse import auto_cli
+
+from experiments.studies.benchmarks.tsi import tsi
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    auto_cli({"tsi": tsi}, as_positional=False, prog="python -m experiments.studies.benchmarks")

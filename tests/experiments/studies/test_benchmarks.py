@@ -1,0 +1,48 @@
+"""The benchmarks' scores and masks, and what is said where data are not there."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from experiments.studies.benchmarks.sets import data_file
+from experiments.studies.benchmarks.tsi import PATTERNS, PUBLISHED, hidden, scores
+
+
+def test_scores_are_those_of_the_normal_law() -> None:
+    truth, mean, sd = np.array([1.0, -2.0]), np.array([0.5, 1.0]), np.array([1.0, 2.0])
+    found = scores(truth, mean, sd)
+
+    def crps(y: float, m: float, s: float) -> float:
+        return quad(lambda x: (norm.cdf(x, m, s) - (x >= y)) ** 2, -60, 60, points=[y], limit=400)[0]
+
+    assert found["crps"] == pytest.approx(np.mean([crps(*row) for row in zip(truth, mean, sd, strict=True)]), abs=1e-6)
+    assert found["nll"] == pytest.approx(-norm.logpdf(truth, mean, sd).mean())
+    assert (found["mae"], found["mse"]) == (1.75, pytest.approx(4.625))
+    assert found["mre"] == pytest.approx(3.5 / 3.0)
+    assert found["coverage"] == 1.0
+
+
+def test_every_cell_has_its_published_figures() -> None:
+    cells = {(row.dataset, row.pattern) for row in PUBLISHED}
+    assert cells == {(dataset, pattern) for dataset in ("ItalyAir", "ETT_h1") for pattern in PATTERNS}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_masks_have_the_rates_of_the_benchmark(pattern: str) -> None:
+    pytest.importorskip("pygrinder")
+    np.random.seed(0)  # noqa: NPY002 (pygrinder draws from it)
+    windows = np.zeros((200, 12, 13))
+    share = np.isnan(hidden(windows, "ItalyAir", pattern)).mean()
+    expected = {"point01": 0.1, "point05": 0.5, "point09": 0.9, "subseq05": 0.5, "block05": 0.5}[pattern]
+    assert share == pytest.approx(expected, abs=0.05)
+
+
+def test_missing_data_say_what_to_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("CGP_DATA", raising=False)
+    with pytest.raises(FileNotFoundError, match="CGP_DATA=FOLDER"):
+        data_file(None, "air/air.csv")
+    with pytest.raises(FileNotFoundError, match="expected one of air/air.csv"):
+        data_file(tmp_path, "air/air.csv")
