@@ -177,8 +177,8 @@ def fitted_law(covariance: Tensor, tables: Tensor, seed: int = 0) -> LawChoice:
     if len(tables) >= _LEAST_TABLES and len(covariance) <= _MOST_CELLS:
         order = torch.as_tensor(np.random.default_rng(seed).permutation(len(tables)))
         offer = max(_chosen(law, tables[order]) for law in laws)
-    laws = tuple(_learned(law, law, batches_of(tables), *offer) for law in laws)
-    law = max(laws, key=lambda law: _total(law, batches_of(tables)))
+    learned = [_learned(law, law, batches_of(tables), *offer) for law in laws]
+    law = max(learned, key=lambda law: _total(law, batches_of(tables)))
     return LawChoice(law, offer[0], offer[1] < math.inf)
 
 
