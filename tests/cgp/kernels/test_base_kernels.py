@@ -63,3 +63,15 @@ def test_the_check_leaves_the_kernel_and_the_generator_alone():
     assert torch.equal(state, torch.random.get_rng_state())
     assert kernel.dtype == torch.float32
     assert all(torch.equal(before[name], value) for name, value in kernel.state_dict().items())
+
+
+class Lowered(stock.RBFKernel):
+    """A kernel minus a constant: its Gram matrices have one negative eigenvalue, and no more."""
+
+    def forward(self, x1, x2, diag=False, **params):
+        return super().forward(x1, x2, diag=diag, **params) - 0.5
+
+
+def test_one_negative_eigenvalue_is_refused():
+    with pytest.raises(ValueError, match="not positive semi-definite in 1 dimensions"):
+        check_positive_semidefinite(Lowered(), 1)

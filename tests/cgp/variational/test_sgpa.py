@@ -148,3 +148,10 @@ def member(x, kept, index, batch):
 def test_widths_that_differ_are_refused():
     with pytest.raises(ValueError, match=r"mean_inducing_points: expected \(\*batch, l, 1\)"):
         DecoupledSGPAVariationalStrategy(RBFKernel(), torch.zeros(3, 1), torch.zeros(3, 2))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_root_starts_near_the_identity(name):
+    points = (BETA,) if name == "standard" else (BETA, GAMMA)
+    root = KINDS[name](RBFKernel(), *points).root
+    torch.testing.assert_close(root, torch.eye(root.shape[-1]).to(root), rtol=0, atol=0.01)

@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from cgp.networks.model.inputs import batches, call_model, logits_of, model_device, split_inputs, to_device
+from cgp.networks.model.inputs import (
+    batches,
+    call_model,
+    logits_of,
+    model_device,
+    split_inputs,
+    to_device,
+    with_own_caches,
+)
 
 
 class Pair(NamedTuple):
@@ -82,3 +90,21 @@ def test_examples_of_several_lengths_are_padded():
     assert batch.inputs["input_ids"].tolist() == [[5, 6, 7], [8, 0, 0]]
     assert batch.inputs["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
     assert batch.labels.tolist() == [[1, 0, 1], [2, -100, -100]]  # -100: what PyTorch's losses leave out
+
+
+class KeptCache:
+    """A cache that keeps its layers by name, in a dict of lists."""
+
+    def __init__(self):
+        self.layers = {"keys": [torch.zeros(2)], "count": 1}
+
+
+def test_a_copy_of_a_cache_has_its_own_dicts_and_tensors():
+    cache = KeptCache()
+    copied = with_own_caches({"past_key_values": cache})["past_key_values"]
+    copied.layers["keys"][0].add_(1.0)
+    copied.layers["keys"].append(torch.ones(2))
+    copied.layers["count"] = 2
+    assert len(cache.layers["keys"]) == 1
+    assert not cache.layers["keys"][0].any()
+    assert cache.layers["count"] == 1

@@ -32,3 +32,9 @@ def test_a_clock_that_starts_anew_is_refused_and_holes_are_not():
     read_table(table.set_axis([*times[:24], *times[24:] + pd.Timedelta("5000D")]), None)
     read_table(table.set_axis(2.0 ** np.arange(48)), None)
     read_table(table.set_axis([0.0] * 47 + [1.0]), None)
+
+
+def test_a_column_of_periods_is_refused_as_times():
+    table = pd.DataFrame({"a": np.ones(4), "month": pd.period_range("2024-01", periods=4, freq="M")})
+    with pytest.raises(ValueError, match="column 'month': expected numbers, got times"):
+        read_table(table, None)
