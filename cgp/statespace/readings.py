@@ -97,8 +97,8 @@ def _generators(kernel: MarkovKernel, times: Tensor) -> list[Tensor]:
 def _slope(entry: Tensor, lag: Tensor) -> Tensor:
     if not entry.requires_grad:
         return torch.zeros((), dtype=torch.float64)
-    (slope,) = torch.autograd.grad(entry, lag, create_graph=True, allow_unused=True)
-    return torch.zeros((), dtype=torch.float64) if slope is None else slope[0]
+    (slope,) = torch.autograd.grad(entry, lag, create_graph=True, allow_unused=True, materialize_grads=True)
+    return slope[0]
 
 
 def _with_readings(process: MarkovProcess, F: Tensor, lags: Tensor, readings: Readings) -> MarkovProcess:

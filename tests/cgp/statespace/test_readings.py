@@ -21,7 +21,9 @@ NODES, WEIGHTS = (torch.as_tensor(each) for each in np.polynomial.legendre.legga
 
 def readings(rows=ROWS):
     times, kinds, weights = zip(*rows, strict=True)
-    return Readings(torch.tensor(times).double(), torch.tensor(kinds), torch.tensor(weights).double())
+    return Readings(
+        torch.tensor(times, dtype=torch.float64), torch.tensor(kinds), torch.tensor(weights, dtype=torch.float64)
+    )
 
 
 def kernel(scale):
@@ -39,7 +41,9 @@ def functionals(rows):
             parts.append((*zip(*gathered, strict=True), False))
             gathered = []
         else:
-            ends = torch.tensor(sorted({since, time, *(t for t, _, _ in rows if since < t < time)})).double()
+            ends = torch.tensor(
+                sorted({since, time, *(t for t, _, _ in rows if since < t < time)}), dtype=torch.float64
+            )
             half = 0.5 * ends.diff()[:, None]  # pieces between rows, where the kernel has kinks
             points = ends[:-1, None] + half * (NODES + 1.0)
             parts.append((points.flatten().tolist(), (half * WEIGHTS).flatten().tolist(), False))
@@ -57,8 +61,8 @@ def covariance(scale, x, y):
 def dense(scale, rows=ROWS):
     """By quadrature of the kernel between the times of all rows, and autograd's derivatives of it."""
     parts = functionals(rows)
-    points = torch.cat([torch.tensor(part[0]) for part in parts]).double()
-    W = torch.block_diag(*(torch.tensor(part[1]).double()[None] for part in parts))
+    points = torch.cat([torch.tensor(part[0], dtype=torch.float64) for part in parts])
+    W = torch.block_diag(*(torch.tensor(part[1], dtype=torch.float64)[None] for part in parts))
     of_slope = torch.cat([torch.full((len(part[0]),), part[2]) for part in parts])
     x, y = (
         each.clone().requires_grad_()
@@ -82,11 +86,11 @@ def space_of(scale, rows=ROWS, loadings=((1.0,),)):
 def test_rows_are_the_dense_functionals():
     scale = torch.tensor(1.3, dtype=torch.float64)
     count = len(ROWS)
-    made = MarkovLinearOperator.of(space_of(scale), torch.arange(count), torch.full((count,), 0.1).double())
-    expected = dense(scale) + 0.1 * torch.eye(count)
+    made = MarkovLinearOperator.of(space_of(scale), torch.arange(count), torch.full((count,), 0.1, dtype=torch.float64))
+    expected = dense(scale) + 0.1 * torch.eye(count, dtype=torch.float64)
     CLOSE(made.to_dense(), expected)
     CLOSE(made.diagonal(), expected.diagonal())
-    y = torch.linspace(-1, 1, count).double()
+    y = torch.linspace(-1, 1, count, dtype=torch.float64)
     for found, wanted in zip(
         made.inv_quad_logdet(y, logdet=True), (y @ torch.linalg.solve(expected, y), expected.logdet()), strict=True
     ):
@@ -99,11 +103,14 @@ def test_values_given_integrals_and_derivatives_with_gradients():
     scale = torch.tensor(1.3, dtype=torch.float64, requires_grad=True)
     loadings, count = ((1.0,), (-0.5,)), len(ROWS)
     observed = torch.arange(2 * count).reshape(count, 2) % 3 > 0
-    y, noise = torch.linspace(-1, 1, 2 * count).reshape(count, 2).double(), torch.full((count, 2), 0.05).double()
+    y, noise = (
+        torch.linspace(-1, 1, 2 * count, dtype=torch.float64).reshape(count, 2),
+        torch.full((count, 2), 0.05, dtype=torch.float64),
+    )
     moments = posterior_moments(space_of(scale, loadings=loadings), y, noise, observed)
     columns = torch.tensor(loadings).double()
     K, kept = torch.kron(dense(scale), columns @ columns.mT), observed.flatten()
-    noisy = K[kept][:, kept] + 0.05 * torch.eye(int(kept.sum()))
+    noisy = K[kept][:, kept] + 0.05 * torch.eye(int(kept.sum()), dtype=torch.float64)
     mean = K[:, kept] @ torch.linalg.solve(noisy, y.flatten()[kept])
     variance = (K - K[:, kept] @ torch.linalg.solve(noisy, K[kept])).diagonal()
     for found, wanted in zip(moments, (mean, variance), strict=True):
