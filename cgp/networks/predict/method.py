@@ -59,7 +59,7 @@ class Training:
 
     @torch.no_grad()
     def __init__(self, model: nn.Module, task: Task, data: Any) -> None:
-        plain, self.task = as_assessed(model).eval(), task
+        plain, self.task = SharedPrefix(as_assessed(model)).model, task  # in eval mode, without the model's own .eval()
         seen = list(task.read(data, model, "train", every=True))
         prefix = SharedPrefix(plain)
         prefix.set_sampling("mean")

@@ -288,17 +288,29 @@ COMPUTED = "output: expected a function that takes one of the tensors that the m
     [(2, Classification(), 3, CLASSES), (1, Classification(lambda z: torch.cat([0 * z, z], -1)), 2, COMPUTED)],
 )
 @pytest.mark.parametrize("entry", [lambda *args, **options: calibrate(*args, method="readout", **options), assess])
-def test_what_no_read_out_can_replace_is_refused_before_it_is_fitted(size, task, classes, message, entry, monkeypatch):
+def test_what_no_read_out_can_replace_is_refused_before_the_fit(size, task, classes, message, entry, monkeypatch):
     monkeypatch.setattr(GPReadout, "__init__", lambda *args, **options: pytest.fail("fitted"))
     x = torch.randn(90, 4)
     with pytest.raises(ValueError, match=message):
         entry(nn.Linear(4, size), [(x, torch.arange(90) % 2)], train=[(x, torch.arange(90) % classes)], task=task)
 
 
+class Merging(nn.Linear):
+    """Rewrites its weights where it is told to be in another mode, as some adapters do."""
+
+    def train(self, mode=True):
+        with torch.no_grad():
+            self.weight += 1.0
+        return super().train(mode)
+
+
 def test_a_read_out_of_a_training_network_reads_what_it_predicts_by():
     torch.manual_seed(0)
-    model, x = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.BatchNorm1d(8), nn.Linear(8, 3)), torch.randn(90, 4)
-    data = [(x, torch.arange(90) % 3)]
-    expected = calibrate(copy.deepcopy(model).eval(), data, method="readout", train=data)
-    assert calibrate(model.train(), data, method="readout", train=data).nll == expected.nll
+    model, x = nn.Sequential(Merging(4, 8), nn.Dropout(0.5), nn.BatchNorm1d(8), nn.Linear(8, 3)), torch.randn(90, 4)
+    data, other = [(x, torch.arange(90) % 3)], copy.deepcopy(model)
+    for module in other.modules():
+        module.training = False
+    expected = calibrate(other, data, method="readout", train=data)
+    assert calibrate(model, data, method="readout", train=data).nll == expected.nll
     assert model.training
+    assert torch.equal(model[0].weight, other[0].weight)
