@@ -126,7 +126,8 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             UserWarning: if a value looks like a code for what is missing, or a column with gaps has one value only.
         """
         for name in ("conformal_", "panel_", "regressor_"):  # of another table
-            vars(self).pop(name, None)
+            if hasattr(self, name):
+                delattr(self, name)
         if is_panel(X):
             return self._fit_panel(X)
         table = self._read(X, reset=True)
@@ -456,7 +457,7 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         """The tables of a panel as numbers."""
         if not parts:
             raise ValueError("X: expected at least one table, got none")
-        tables = []
+        tables: list[Table] = []
         for label, part in zip(form.labels, parts, strict=True):
             try:
                 tables.append(self._read(part, reset=reset and not tables))

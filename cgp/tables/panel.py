@@ -238,8 +238,8 @@ class Panel:
             for cells, mean, variance in zip(batch, done.mean, done.variances, strict=True):
                 number = len(known)
                 rows = np.arange(len(times[number])) if self.grid is None else np.searchsorted(self.grid, times[number])
-                each = at if at.dim() == 1 else at[number]
-                known.append(self._known(tables[number], axis, rows, partial(self._joint, each, cells), mean, variance))
+                own = at if at.dim() == 1 else at[number]
+                known.append(self._known(tables[number], axis, rows, partial(self._joint, own, cells), mean, variance))
         return FilledPanel(form, known)
 
     def _law(self, at: Tensor) -> TableLaw:
