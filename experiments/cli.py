@@ -19,7 +19,7 @@ _Over = tuple[Sequence[str], Sequence[str]]
 
 _OUT = Path("runs")
 _DEMO_ROWS = (
-    *("digits/softmax", "digits/kernel_asymmetric", "digits/cgp_direct", "digits/scgp_direct", "digits/cgp_softmax"),
+    *("digits/softmax", "digits/kernel_asymmetric", "digits/cgp_observed", "digits/scgp_observed", "digits/cgp_softmax"),
     *("digits/sgpa", "digits/kep_svgp_add"),
 )
 _MINUTES, _QUICK_MINUTES = 4.0, 1.0  # of the demo's training with three seeds, and of its quick form
