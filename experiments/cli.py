@@ -22,7 +22,7 @@ _DEMO_ROWS = (
     *("digits/softmax", "digits/kernel_asymmetric", "digits/cgp_observed", "digits/scgp_observed"),
     *("digits/cgp_softmax", "digits/sgpa", "digits/kep_svgp_add"),
 )
-_MINUTES, _QUICK_MINUTES = 4.0, 1.0  # of the demo's training with three seeds, and of its quick form
+_MINUTES, _QUICK_MINUTES = 3.0, 1.0  # of the demo's training with three seeds, and of its quick form
 _QUIET = 0.8  # share of a core, above which nothing else is said to be running
 _PARTS = ("data", "model", "method", "training", "evaluation")
 _OVER_ROWS = "--config NAME and values such as --training.epochs 3 go over every row."
