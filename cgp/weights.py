@@ -21,6 +21,7 @@ __all__ = [
     "load_content",
     "load_tensors",
     "load_weights",
+    "part_of",
     "save_content",
     "save_tensors",
     "save_weights",
@@ -28,6 +29,11 @@ __all__ = [
 
 _KEY = "sha256"
 _PLAIN, _VERSION = "cgp", 2
+
+
+def part_of(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with a prefix, by what follows it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def save_weights(model: nn.Module, file: str | os.PathLike[str]) -> None:

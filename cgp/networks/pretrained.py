@@ -25,7 +25,7 @@ from cgp.networks.model.named import State
 from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.predict.method import Settings, as_assessed, has_settings, settings_of, with_settings
 from cgp.networks.predict.prediction import Prediction, TokenLayout
-from cgp.weights import load_tensors, save_tensors
+from cgp.weights import load_tensors, part_of, save_tensors
 
 __all__ = ["from_pretrained", "save_pretrained"]
 
@@ -133,10 +133,10 @@ def _settings_state(settings: Settings) -> State:
 
 
 def _settings_of_state(config: dict[str, Any], tensors: dict[str, Tensor]) -> Settings:
-    method = config["method"] and Method.of_saved(config["method"], _below("method", tensors))
-    parts = [(options, _below(f"detectors.{number}", tensors)) for number, options in enumerate(config["detectors"])]
+    method = config["method"] and Method.of_saved(config["method"], part_of(tensors, "method."))
+    parts = [(options, part_of(tensors, f"detectors.{number}.")) for number, options in enumerate(config["detectors"])]
     detectors = {detector.name: detector for detector in (Detector.of_state(*part) for part in parts)}
-    kept = config["held_out"] and _prediction(config["held_out"], _below("held_out", tensors))
+    kept = config["held_out"] and _prediction(config["held_out"], part_of(tensors, "held_out."))
     options = {name: config[name] for name in ("task", "has_variance_head")}
     return Settings(method, detectors, kept, tensors.get("scale"), **options)
 
@@ -150,7 +150,3 @@ def _prediction(config: dict[str, Any], tensors: dict[str, Tensor]) -> Predictio
 
 def _prefixed(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
-
-
-def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(f"{prefix}."): t for name, t in tensors.items() if name.startswith(f"{prefix}.")}

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cgp.weights import load_content, save_content
+from cgp.weights import load_content, part_of, save_content
 
 from .conventions import Accepted, Framing
 from .covariances.structure import Structure
@@ -127,7 +127,7 @@ def restored_regressor(
     for number, (each, structure) in enumerate(zip(plain["models"], regressor._structures, strict=True)):
         setting = Setting(observations, structure, plain["kernel"], regressor.num_inducing)
         model = setting.built(SOLVERS[each["solver"]], setting.covariance(structure))
-        models.append(_loaded(model, _part(tensors, f"model{number}.")))
+        models.append(_loaded(model, part_of(tensors, f"model{number}.")))
     regressor.posterior_ = Posterior(models, units, Parts.of(observed, dim=0))
     return regressor
 
@@ -142,7 +142,7 @@ def _tensors_of(model: RegressionModel) -> dict[str, Tensor]:
 
 def _loaded(model: RegressionModel, tensors: dict[str, Tensor]) -> RegressionModel:
     """The model with the tensors of :func:`_tensors_of`."""
-    samples = _part(tensors, "samples.")
+    samples = part_of(tensors, "samples.")
     parameters = {name: value for name, value in tensors.items() if not name.startswith("samples.")}
     for name in model.learned_buffers:
         setattr(model, name, parameters.pop(name))
@@ -156,7 +156,3 @@ def _loaded(model: RegressionModel, tensors: dict[str, Tensor]) -> RegressionMod
             elif not samples:
                 raise ValueError(f"{name}: expected shape {tuple(value.shape)}, got {tuple(parameters[name].shape)}")
     return model.with_samples(samples) if samples else model.eval()
-
-
-def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -58,13 +57,12 @@ class _QuadraticForm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *arguments: Tensor) -> tuple[Tensor, Tensor]:
-        transition, noise, stationary, loadings, residual, variances, kinds, steps, observed = arguments
-        space = StateSpace(transition, noise, stationary, loadings, kinds, steps)
+        residual, variances, kinds, steps, observed = arguments[4:]
         needed = any(ctx.needs_input_grad)
-        chain = Chain(space, variances.detach().double().numpy(), observed.numpy())
+        chain = Chain(StateSpace._make((*arguments[:4], kinds, steps)), variances, observed)
         ctx.factor = factor_of(chain, keep=needed)
-        values = np.where(observed.numpy(), residual.detach().double().numpy(), 0.0)[..., None]
-        ctx.white, ctx.like, ctx.kinds = ctx.factor.whitened(values, None), arguments[:6], kinds.numpy()
+        ctx.white = ctx.factor.whitened(chain.known(residual[..., None]), None)
+        ctx.like, ctx.kinds = arguments[:6], chain.kinds
         quadratic = ctx.factor.quadratic(ctx.white)[0]
         return residual.new_tensor(quadratic), residual.new_tensor(ctx.factor.log_determinant)
 
@@ -72,5 +70,4 @@ class _QuadraticForm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, quadratic: Tensor, determinant: Tensor) -> tuple[Tensor | None, ...]:
         slopes = ctx.factor.slopes(ctx.white, float(quadratic), float(determinant))
-        by_kind = slopes.by_kind(ctx.kinds, ctx.like[0].shape[-1])
-        return *(torch.as_tensor(slope).to(like) for slope, like in zip(by_kind, ctx.like, strict=True)), *([None] * 3)
+        return *slopes.gradients(ctx.kinds, ctx.like), None, None, None

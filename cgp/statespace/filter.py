@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dtrtrs
+from torch import Tensor
 
 from cgp.functional.linalg import NotPositiveDefiniteError
 
@@ -84,18 +85,31 @@ class _Pattern(NamedTuple):
 
 
 class Chain:
-    """The recursions of a state space in numpy. States are ordered by derivative, then by process: ``(d, K)``."""
+    """The recursions of a state space in numpy. States are ordered by derivative, then by process: ``(d, K)``.
 
-    def __init__(self, space: StateSpace, variances: Array, observed: NDArray[np.bool_]) -> None:
+    Args:
+        space: state space of N rows and P outputs.
+        variances: of the noise, ``(N, P)``; None is none.
+        observed: whether observed, ``(N, P)`` booleans; None is everything.
+    """
+
+    def __init__(self, space: StateSpace, variances: Tensor | None = None, observed: Tensor | None = None) -> None:
         self.kinds = space.kinds.numpy()
         self.tables = [space[field].detach().double().numpy()[..., self.kinds] for field in range(2)]
         self.stationary = space.stationary.detach().double().numpy()[..., self.kinds]
         self.loadings = space.loadings.detach().double().numpy()
-        self.steps, self.variances, self.observed = space.steps.numpy(), variances, observed
+        self.steps, shape = space.steps.numpy(), (len(space.steps), len(space.loadings))
+        self.variances = np.zeros(shape) if variances is None else variances.detach().double().numpy()
+        self.observed = np.ones(shape, dtype=bool) if observed is None else observed.numpy()
         self.count = self.loadings.shape[1]
         self.size = self.count * space.stationary.shape[0]
         self._transition: Any = None
         self._lag = -1
+
+    def known(self, columns: Tensor) -> Array:
+        """Columns of cells, ``(N, P, S)``, zero where nothing is observed."""
+        values: Array = np.where(self.observed[..., None], columns.detach().double().numpy(), 0.0)
+        return values
 
     @cached_property
     def pattern(self) -> NDArray[np.int64]:

@@ -71,23 +71,25 @@ def posterior_moments(space: StateSpace, residual: Tensor, noise: Tensor, observ
 class _Moments(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *arguments: Tensor) -> tuple[Tensor, Tensor]:
-        transition, noise, stationary, loadings, residual, variances, kinds, steps, observed = arguments
-        space = StateSpace(transition, noise, stationary, loadings, kinds, steps)
-        chain = Chain(space, variances.detach().double().numpy(), observed.numpy())
-        values = np.where(chain.observed, residual.detach().double().numpy(), 0.0)[..., None]
-        ctx.chain, ctx.like, ctx.kinds = chain, arguments[:6], kinds.numpy()
-        ctx.factor = factor_of(chain, complete=True)
-        mean, ctx.weights = ctx.factor.smoothed(ctx.factor.whitened(values, None))
+        ctx.set_materialize_grads(False)
+        residual, variances, kinds, steps, observed = arguments[4:]
+        ctx.chain = Chain(StateSpace._make((*arguments[:4], kinds, steps)), variances, observed)
+        ctx.factor, ctx.like = factor_of(ctx.chain, complete=True), arguments[:6]
+        white = ctx.factor.whitened(ctx.chain.known(residual[..., None]), None)
+        mean, ctx.weights = ctx.factor.smoothed(white)
         return torch.as_tensor(mean[..., 0]), torch.as_tensor(ctx.factor.spread()[0])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, mean: Tensor, variance: Tensor) -> tuple[Tensor | None, ...]:
-        by_mean = _mean_slopes(ctx.chain, ctx.factor, ctx.weights, mean.numpy()[..., None])
-        by_variance = _variance_slopes(ctx.chain, isinstance(ctx.factor, LaneFactor), variance.numpy())
-        slopes = Slopes(*map(np.add, by_mean, by_variance))
-        by_kind = slopes.by_kind(ctx.kinds, ctx.like[0].shape[-1])
-        return *(torch.as_tensor(slope).to(like) for slope, like in zip(by_kind, ctx.like, strict=True)), *([None] * 3)
+    def backward(ctx: Any, mean: Tensor | None, variance: Tensor | None) -> tuple[Tensor | None, ...]:
+        slopes = Slopes.zeros(ctx.chain)
+        if mean is not None:
+            by_mean = _mean_slopes(ctx.chain, ctx.factor, ctx.weights, mean.numpy()[..., None])
+            slopes = Slopes(*map(np.add, slopes, by_mean))
+        if variance is not None:
+            by_variance = _variance_slopes(ctx.chain, isinstance(ctx.factor, LaneFactor), variance.numpy())
+            slopes = Slopes(*map(np.add, slopes, by_variance))
+        return *slopes.gradients(ctx.chain.kinds, ctx.like), None, None, None
 
 
 def _mean_slopes(chain: Chain, factor: Any, weights: Array, columns: Array) -> Slopes:

@@ -47,8 +47,8 @@ class StateSpacePosterior:
     def __init__(
         self, space: StateSpace, residual: Tensor, noise: Tensor, observed: Tensor, *, start: FilterState | None = None
     ) -> None:
-        self._residual = np.where(observed.numpy(), residual.detach().double().numpy(), 0.0)
-        self._chain = Chain(space, noise.detach().double().numpy(), observed.numpy())
+        self._chain = Chain(space, noise, observed)
+        self._residual = self._chain.known(residual[..., None])
         self._start = start
         self._factor = factor_of(self._chain, None if start is None else start.covariance, complete=True)
 
@@ -103,8 +103,7 @@ class StateSpacePosterior:
 
     def solve(self, columns: Tensor) -> Tensor:
         r""":math:`(K + \Sigma)^{-1}B` for columns B, ``(N, P, S)``; unobserved entries are ignored."""
-        values = np.where(self._chain.observed[..., None], columns.detach().double().numpy(), 0.0)
-        return torch.as_tensor(self._factor.smoothed(self._factor.whitened(values, None))[1])
+        return torch.as_tensor(self._factor.smoothed(self._factor.whitened(self._chain.known(columns), None))[1])
 
     def total_variances(self, terms: Terms) -> Tensor:
         """Variances of weighted sums of the outputs, without noise, ``(A,)``, in linear time."""
@@ -134,7 +133,7 @@ class StateSpacePosterior:
 
     @lazy
     def _whitened(self) -> Any:
-        return self._factor.whitened(self._residual[..., None], None if self._start is None else self._start.mean)
+        return self._factor.whitened(self._residual, None if self._start is None else self._start.mean)
 
     @lazy
     def _smoothed(self) -> tuple[Array, Array]:

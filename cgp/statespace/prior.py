@@ -51,8 +51,7 @@ def prior_draws(space: StateSpace, count: int, generator: torch.Generator | None
     Returns:
         ``(N, P, count)``, of float64 and without gradients.
     """
-    shape = len(space.steps), len(space.loadings)
-    chain = Chain(space, torch.zeros(shape).double().numpy(), torch.ones(shape, dtype=torch.bool).numpy())
+    chain = Chain(space)
     if chain.size > _MOST_STATES:
         return torch.as_tensor(chain.prior_draws(count, generator))
     return torch.as_tensor(LaneTables(chain, complete=True).prior_draws(count, generator))

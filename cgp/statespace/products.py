@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -55,7 +53,7 @@ def bilinear_gradients(space: StateSpace, left: Tensor, right: Tensor) -> tuple[
     Returns:
         By transition, noise, stationary covariance, loadings and the cells' variances.
     """
-    products = Products(_chain_of(space))
+    products = Products(Chain(space))
     slopes = products.slopes(*(products.parts(_array(columns))[1] for columns in (left, right)))
     by_kind = slopes.by_kind(space.kinds.numpy(), space[0].shape[-1])
     return tuple(torch.as_tensor(each).to(left) for each in (*by_kind[:4], by_kind[5]))
@@ -87,8 +85,8 @@ class _CovarianceProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *arguments: Tensor) -> Tensor:
         columns, kinds, steps = arguments[4:]
-        chain = _chain_of(_space_of(arguments[:4], kinds, steps))
-        ctx.products, ctx.kinds, ctx.like = Products(chain), kinds, arguments[:5]
+        chain = Chain(StateSpace._make((*arguments[:4], kinds, steps)))
+        ctx.products, ctx.kinds, ctx.like = Products(chain), chain.kinds, arguments[:5]
         values, ctx.parts = ctx.products.parts(_array(columns))
         return torch.as_tensor(values).to(columns)
 
@@ -96,16 +94,16 @@ class _CovarianceProduct(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         values, parts = ctx.products.parts(_array(gradient))
-        slopes = ctx.products.slopes(parts, ctx.parts).by_kind(ctx.kinds.numpy(), ctx.like[0].shape[-1])
-        return *_like((*slopes[:4], values), ctx.like), None, None
+        slopes = ctx.products.slopes(parts, ctx.parts)._replace(residual=values)
+        return *slopes.gradients(ctx.kinds, ctx.like), None, None
 
 
 class _CovarianceSolve(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *arguments: Tensor) -> Tensor:
         columns, noise, kinds, steps, observed = arguments[4:]
-        ctx.chain = _chain_of(_space_of(arguments[:4], kinds, steps), noise, observed)
-        ctx.factor, ctx.kinds, ctx.like = factor_of(ctx.chain), kinds, arguments[:6]
+        ctx.chain = Chain(StateSpace._make((*arguments[:4], kinds, steps)), noise, observed)
+        ctx.factor, ctx.like = factor_of(ctx.chain), arguments[:6]
         ctx.solution = _solved(ctx.factor, ctx.chain, columns)
         return torch.as_tensor(ctx.solution).to(columns)
 
@@ -114,29 +112,12 @@ class _CovarianceSolve(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         products, solved = Products(ctx.chain), _solved(ctx.factor, ctx.chain, gradient)
         slopes = products.slopes(products.parts(-solved)[1], products.parts(ctx.solution)[1])
-        by_kind = slopes.by_kind(ctx.kinds.numpy(), ctx.like[0].shape[-1])
-        return *_like((*by_kind[:4], solved, by_kind[5]), ctx.like), None, None, None
+        return *slopes._replace(residual=solved).gradients(ctx.chain.kinds, ctx.like), None, None, None
 
 
 def _solved(factor: Any, chain: Chain, columns: Tensor) -> Array:
-    values = np.where(chain.observed[..., None], _array(columns), 0.0)
-    return factor.smoothed(factor.whitened(values, None))[1]
-
-
-def _chain_of(space: StateSpace, noise: Tensor | None = None, observed: Tensor | None = None) -> Chain:
-    shape = len(space.steps), len(space.loadings)
-    variances = np.zeros(shape) if noise is None else _array(noise)
-    return Chain(space, variances, np.ones(shape, dtype=bool) if observed is None else observed.numpy())
-
-
-def _space_of(fields: Sequence[Tensor], kinds: Tensor, steps: Tensor) -> StateSpace:
-    transition, noise, stationary, loadings = fields
-    return StateSpace(transition, noise, stationary, loadings, kinds, steps)
+    return factor.smoothed(factor.whitened(chain.known(columns), None))[1]
 
 
 def _array(values: Tensor) -> Array:
     return values.detach().double().numpy()
-
-
-def _like(slopes: tuple[Array, ...], like: tuple[Tensor, ...]) -> list[Tensor]:
-    return [torch.as_tensor(slope).to(each) for slope, each in zip(slopes, like, strict=True)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,7 +29,7 @@ class CovarianceRoot:
 
     @torch.no_grad()
     def __init__(self, space: StateSpace, noise: Tensor, observed: Tensor) -> None:
-        self._chain, self._kinds = Chain(space, noise.double().numpy(), observed.numpy()), space.transition.shape[-1]
+        self._chain, self._kinds = Chain(space, noise, observed), space.transition.shape[-1]
         lanes = lanes_are_faster(self._chain, False, True)
         self._tables = LaneTables(self._chain, complete=False, count=None if lanes else 1)
         self._root = LaneRoot(FilteredLanes(self._tables.lanes, self._tables.first))
@@ -57,5 +56,4 @@ class CovarianceRoot:
         return tuple(map(torch.as_tensor, (*by_kind[:4], by_kind[5])))
 
     def _columns(self, columns: Tensor) -> Array:
-        values = columns.detach().double().numpy()
-        return self._tables.columns(np.where(self._chain.observed[..., None], values, 0.0))
+        return self._tables.columns(self._chain.known(columns))

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from .filter import Array, Chain, Factor, Product, inverse_diagonal, process_blocks, solve_backward, solve_forward
 from .threads import one_blas_thread
@@ -46,6 +48,11 @@ class Slopes(NamedTuple):
         """The gradients summed over the processes of each kind."""
         member = np.eye(count)[kinds]
         return *(values @ member for values in self[:3]), *self[3:]
+
+    def gradients(self, kinds: NDArray[np.int64], like: Sequence[Tensor]) -> list[Tensor]:
+        """Those of the first arguments of a function, a state space's stacked processes first, in their precision."""
+        by_kind = self.by_kind(kinds, like[0].shape[-1])
+        return [torch.as_tensor(slope).to(each) for slope, each in zip(by_kind[: len(like)], like, strict=True)]
 
 
 @one_blas_thread

@@ -16,6 +16,7 @@ from cgp.functional.gappy_tables import TableLaw
 from cgp.regression.covariances import MultiScale
 from cgp.regression.inference.panels import KERNELS, PanelCovariance, batches_of, fit_covariance, fitted_law
 from cgp.regression.observations import Scaling
+from cgp.weights import part_of
 
 from .conformal import Conformal
 from .filled import FilledTable, Interval
@@ -207,9 +208,7 @@ class Panel:
         lag = plain["lag"]
         structure = replace(structure, periods=[float(period) / lag for period in structure.periods])
         covariance = PanelCovariance(structure, plain["kernel"], len(scaling.centre), 1.0).double()
-        start = "covariance."
-        state = {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
-        covariance.load_state_dict(state)
+        covariance.load_state_dict(part_of(tensors, "covariance."))
         grid, law = None, None
         if "grid" in tensors:
             grid = tensors["grid"].numpy()

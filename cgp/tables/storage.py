@@ -10,6 +10,7 @@ import torch
 from sklearn.utils.validation import validate_data
 
 from cgp.regression.storage import regressor_content, restored_regressor, restored_settings, settings_content
+from cgp.weights import part_of
 
 from .conformal import Conformal
 from .frames.panels import PanelForm
@@ -78,9 +79,7 @@ def _read_panel(kind: type[Imputer], plain: dict[str, Any], tensors: dict[str, t
     imputer: Any = kind(**restored_settings(plain["settings"]))
     parts = []
     for number, table in enumerate(plain["tables"]):
-        start = f"{number}."
-        own = {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
-        parts.append(restored_table(table, own))
+        parts.append(restored_table(table, part_of(tensors, f"{number}.")))
     imputer._given = PanelForm.of_content(plain["form"]).joined(parts)
     imputer._axis = restored_axis(plain["axis"])
     first = parts[0] if not hasattr(parts[0], "to_frame") else parts[0].to_frame()

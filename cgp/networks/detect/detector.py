@@ -18,6 +18,7 @@ from cgp.networks.model.named import State
 from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.predict.method import Training, as_assessed, settings_of, with_settings
 from cgp.networks.tasks import Classification, Task
+from cgp.weights import part_of
 
 from .grad_norm import GradNorm
 from .kernel_pca import KernelPCA
@@ -216,8 +217,7 @@ class Detector:
         """The detector of what :meth:`state` returned."""
         scores, parts = [], {}
         for number, each in enumerate(config["scores"]):
-            prefix = f"{number}."
-            own = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+            own = part_of(tensors, f"{number}.")
             if "parts" in own:
                 parts[each["name"]] = own.pop("parts").numpy()
             scores.append(InputScore.of_saved(each, own))

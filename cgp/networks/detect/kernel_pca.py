@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -65,11 +66,17 @@ class KernelPCA(InputScore):
         """Squared errors ``(N,)`` of features ``(N, d)``."""
         if self.points is None or self.maps is None:
             raise ValueError("kernel PCA: expected fit(training) before it is used, got none")
-        k, K = (self._gram(x) for x in (_directions(features), self.points))
-        own = 1.0 - 2.0 * k.mean(1) + K.mean()
-        explained = np.square((k - k.mean(1)[:, None] - K.mean(0) + K.mean()) @ self.maps).sum(1)
+        k, means = self._gram(_directions(features)), self._means
+        own = 1.0 - 2.0 * k.mean(1) + means.mean()
+        explained = np.square((k - k.mean(1)[:, None] - means + means.mean()) @ self.maps).sum(1)
         error: Array = (own - explained).clip(min=0.0)
         return error
+
+    @cached_property
+    def _means(self) -> Array:
+        assert self.points is not None
+        means: Array = self._gram(self.points).mean(0)
+        return means
 
     def _gram(self, directions: Array) -> Array:
         K: Array = np.exp(-0.5 * self.precision * cdist(directions, self.points, "sqeuclidean"))

@@ -31,8 +31,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import norm
 
+from cgp.comparisons import gaussian_scores
 from cgp.tables import CorrelatedGPImputer
 
 from .sets import data_file, imputegap_file
@@ -124,10 +124,9 @@ def scores(truth: Array, mean: Array, sd: Array | None) -> dict[str, float]:
     }
     if sd is None:
         return result
-    z = error / sd
-    crps = sd * (z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / np.sqrt(np.pi))
-    nll = 0.5 * np.log(2 * np.pi * sd**2) + 0.5 * z**2
-    return result | {"nll": float(nll.mean()), "crps": float(crps.mean()), "coverage": float((np.abs(z) < 1.96).mean())}
+    nll, crps = gaussian_scores(error, sd)
+    inside = np.abs(error / sd) < 1.96
+    return result | {"nll": float(nll.mean()), "crps": float(crps.mean()), "coverage": float(inside.mean())}
 
 
 def tsi(

@@ -34,7 +34,7 @@ def chain(n=23, noise=0.1):
 def answers(count, noise=0.1):
     """All that lanes say, in the order of the readings."""
     space, y, variances, observed = chain(noise=noise)
-    tables = Chain(space, variances.numpy(), observed.numpy())
+    tables = Chain(space, variances, observed)
     steps = space.steps.numpy().copy()
     steps[0] = len(space.transition)
     loadings = np.repeat(tables.loadings.T, len(y), axis=1)

@@ -11,8 +11,8 @@ from .times import TimeForm, Times, looks_like_time, read_times
 
 __all__ = ["Rows", "rows_of"]
 
-_DATED = frozenset("date datum time timestamp datetime day tag fecha data zeit jour dato".split())  # noqa: SIM905
-_CALLED_TIME = frozenset("date datum time timestamp datetime zeit fecha".split())  # noqa: SIM905
+_CALLED_TIME = frozenset({"date", "datum", "time", "timestamp", "datetime", "zeit", "fecha"})
+_DATED = _CALLED_TIME | {"day", "tag", "data", "jour", "dato"}
 _COUNTED = frozenset(  # names of numbers that rows are known by
     """index id row nr no time t timestamp epoch date seconds second minutes minute hours hour days day year""".split()  # noqa: SIM905
 )

@@ -18,7 +18,7 @@ _CLOCK = (
 _TIME = re.compile(rf"(?P<date>.+?)(?P<clock>{_CLOCK})?")
 _COMPACT_CLOCK = {"0000": "%H%M", "000000": "%H%M%S"}
 _QUARTER = r"(\d{4})([-_ ]?)Q([1-4])"
-_MONTHS = frozenset("jan feb mar apr may jun jul aug sep oct nov dec".split())  # noqa: SIM905
+_MONTHS = frozenset({"jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"})
 # Of the parts of a date (Y: four digits, n: one or two, b: a month's name), what each may be
 _ORDERS: Mapping[str, Mapping[str, str]] = {
     "Ynn": {"": "Ymd"},
