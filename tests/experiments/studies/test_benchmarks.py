@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
 from experiments.studies.benchmarks.sets import data_file
-from experiments.studies.benchmarks.tsi import PATTERNS, PUBLISHED, hidden, scores
+from experiments.studies.benchmarks.tsi import PATTERNS, PUBLISHED, hidden, scores, table
 
 
 def test_scores_are_those_of_the_normal_law() -> None:
@@ -46,3 +47,17 @@ def test_missing_data_say_what_to_set(monkeypatch: pytest.MonkeyPatch, tmp_path:
         data_file(None, "air/air.csv")
     with pytest.raises(FileNotFoundError, match="expected one of air/air.csv"):
         data_file(tmp_path, "air/air.csv")
+
+
+def test_the_results_page_has_the_table_of_its_csv() -> None:
+    results = Path(__file__).parents[3] / "docs" / "results"
+    page = (results / "public-benchmarks.md").read_text(encoding="utf-8")
+    assert table(pd.read_csv(results / "public-benchmarks.csv")) in page
+
+
+def test_a_cell_without_the_whole_table_has_a_line() -> None:
+    results = Path(__file__).parents[3] / "docs" / "results"
+    rows = pd.read_csv(results / "public-benchmarks.csv").query("method != 'whole table' and pattern == 'block05'")
+    _, _, *lines = table(rows).splitlines()
+    assert [line.split(", ")[0] for line in lines] == ["| ItalyAir", "| ETT_h1"]
+    assert all(line.count("|") == 15 for line in lines)
