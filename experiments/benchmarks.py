@@ -183,14 +183,7 @@ def _cifar(attention: Callable[..., nn.Module]) -> tuple[nn.Module, Any, int]:
 
 def _cola(attention: Callable[..., nn.Module]) -> tuple[nn.Module, Any, int]:
     """Sentences of 12 words, CoLA's average."""
-    sizes: dict[str, Any] = {
-        "depth": 2,
-        "embed_dim": 256,
-        "mlp_dim": 256,
-        "num_heads": 4,
-        "dropout": 0.1,
-        "max_length": 64,
-    }
+    sizes: dict[str, Any] = {"depth": 2, "embed_dim": 256, "mlp_dim": 256, "num_heads": 4, "max_length": 64}
     model = TextTransformer(**sizes, dropout=0.1, vocabulary_size=5000, num_classes=2, attention=attention)
     return model, {"tokens": torch.randint(2, 5000, (32, 12)), "padding_mask": torch.zeros(32, 12).bool()}, 8551
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from experiments import benchmarks
-from experiments.benchmarks import BLOCKS, benchmark, interleaved, saved_bytes
+from experiments.benchmarks import BLOCKS, MODELS, benchmark, interleaved, saved_bytes
 
 
 def test_the_page_has_a_row_for_every_block_and_model(tmp_path, monkeypatch):
@@ -22,6 +22,13 @@ def test_the_page_has_a_row_for_every_block_and_model(tmp_path, monkeypatch):
     assert all(cell.endswith(" s") for cell in rows[2][1:])
     assert all(float(cell.split(" ± ")[0]) > 0 for cell in rows[3][1:])
     assert len(csv.read_text().splitlines()) == 1 + 2 * (3 + 1)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_take_their_batch(name):
+    model, inputs, _ = MODELS[name](BLOCKS["softmax attention"])
+    logits = model(**inputs) if isinstance(inputs, dict) else model(inputs)
+    assert logits.shape == (32 if name == "CoLA" else 64, 2)
 
 
 def test_ratios_are_to_the_first_call_of_the_same_round():
