@@ -119,7 +119,7 @@ class _Intercept(TorchFunctionMode):
             return self.heads.attend(inputs)
         if q.dim() == 4 and q.shape[1] * q.shape[2] == h:  # grouped queries of one new token, (B, groups, h/groups, s)
             there, back = lambda x: x.reshape(len(x), h, 1, -1), lambda x: x.reshape(*q.shape[:-1], -1)
-            moved, has_heads = k, mask is not None and mask.dim() == 4 and mask.shape[1] > 1
+            moved, has_heads = k, False
         elif q.dim() == 3 and len(q) % h == 0:  # heads folded into the batch, (B h, Nq, s)
             there, back = lambda x: x.unflatten(0, (-1, h)), lambda x: x.flatten(0, 1)
             moved, has_heads = there(k), mask is not None and mask.dim() == 3 and len(mask) > 1

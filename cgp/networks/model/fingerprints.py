@@ -224,6 +224,7 @@ def _sum(x: Tensor) -> Tensor:
     rows = len(whole) // _PRIME
     parts = [whole[: rows * _PRIME].view(rows, _PRIME).sum(0), whole[rows * _PRIME :], rest]
     values = torch.cat(parts)
+    values = values ^ (values >> 32 & 0xFFFFFFFF)  # or a sign, the highest bit, would be beyond what is kept
     return (values * (2 * torch.arange(len(values), device=x.device) + 1)).sum()
 
 

@@ -447,6 +447,12 @@ def test_rows_of_other_outputs_are_refused():
         Markov(MaternKernel())(torch.zeros(3, 2)).to_dense()
 
 
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_an_oscillator_has_one_frequency(batch):
+    kernel = DampedOscillatorKernel(torch.Size(batch))
+    assert kernel.frequency.shape == kernel.quality.shape == (*batch, 1, 1)
+
+
 @pytest.mark.parametrize("kind", ["matern52", "oscillator", "icm"])
 def test_many_rows_are_the_dense_model(kind):
     """Many steps in many lanes: unsorted, repeated, two outputs with times of their own."""

@@ -5,7 +5,7 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.utils.warnings import NumericalWarning
 
-from cgp.operators import LazyMultivariateNormal, shared_covariance
+from cgp.operators import DenseCovarianceLinearOperator, LazyMultivariateNormal, shared_covariance
 from tests.blocks import BLOCKS
 
 
@@ -82,3 +82,10 @@ def test_variances_below_gpytorchs_floor_are_lifted_as_ever():
         variance = late.variance
     assert variance[1] > 1e-9
     assert not late.is_built
+
+
+def test_the_jitter_of_a_small_covariance_is_small_beside_a_padded_row():
+    covariance = torch.zeros(3, 3, dtype=torch.float64)
+    covariance[:2, :2] = 1e-8  # of rank one
+    factor = DenseCovarianceLinearOperator(covariance).cholesky().to_dense()
+    torch.testing.assert_close(factor @ factor.mT, covariance, rtol=1e-6, atol=0.0)

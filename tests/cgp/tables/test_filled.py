@@ -57,7 +57,7 @@ def test_daily_totals_have_the_error_of_draws(imputer, how):
 def test_totals_are_those_of_the_joint_covariance(imputer):
     """With weights, over bins that are not stretches of time, of readings and of the functions beneath."""
     table, generator = frame("Europe/Zurich"), np.random.default_rng(0)
-    labels, weights = np.arange(40) % 3, generator.normal(size=(40, 3))
+    labels, weights = np.arange(40) % 3, np.round(2.0 * generator.normal(size=(40, 3))) / 2.0
     gaps, inputs = table.isna().to_numpy(), np.arange(40)[:, None] / 8.0
     values = imputer.transform(table).to_numpy()
     for noisy in (True, False):

@@ -116,6 +116,8 @@ def test_codes_and_text_that_is_numbers():
     filled = CorrelatedGPImputer(**QUICK).fit_transform(table)
     coded = CorrelatedGPImputer(missing_values=(-200, -999), **QUICK)
     np.testing.assert_allclose(coded.fit_transform(table.fillna({"a": -200, "b": -999})), filled)
+    numbers = CorrelatedGPImputer(missing_values=3, **QUICK).fit_transform(table.assign(n=np.arange(40)))
+    assert str(numbers["n"].dtype) == "float64"
     text = table.astype(object).where(table.notna(), None)
     result = CorrelatedGPImputer(**QUICK).fit_transform(text)
     np.testing.assert_allclose(result[["a", "b"]].astype(float), filled[["a", "b"]])

@@ -120,8 +120,6 @@ def _timed(name: str, times: Times) -> Rows:
 def _joined(cells: Any, options: ReadOptions, *, is_asked: bool = False) -> Rows | None:
     """Times in several columns: of a calendar, by their names; or dates, and times of day or whole hours."""
     names = [*cells]
-    if (cells == "").any(axis=None):
-        return None
     texts = cells[names[0]].str.cat(cells[names[1:]], sep=" ").rename(" ".join(names))
     form, hours = options.time_format, cells[names[-1]]
     if form is None and all(_plain(name) in _CALENDAR for name in names):

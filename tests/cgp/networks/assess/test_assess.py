@@ -108,7 +108,10 @@ def test_scores_of_other_inputs_are_those_by_hand(report):
 
 def test_the_report_can_be_read(report):
     assert str(report).endswith(f"{report.sentence}\n\n{report.calls}")
-    assert report.table().splitlines()[0].split()[:2] == ["method", "nll"]
+    head, first, second, *_ = report.table().splitlines()
+    assert head.split()[:2] == ["method", "nll"]
+    assert str(report.differences["temperature"]["nll"]) not in first
+    assert second.endswith(str(report.differences[[*report.scores][1]]["nll"]))
     frame = report.to_frame()
     assert frame.loc["temperature", "nll"] == report.scores["temperature"]["nll"]
     assert frame.loc["temperature", "nll_change_error"] == report.differences["temperature"]["nll"].error

@@ -134,6 +134,8 @@ def test_sets_are_the_smallest_ones_by_default():
     inside = smallest[torch.arange(1200), y[1200:]].double().mean()
     assert 0.87 < inside < 0.93
     assert smallest.sum() < 0.9 * adaptive.sum()
+    rarely = new.sets(0.3, held_out=known)[torch.arange(1200), y[1200:]].double().mean()
+    assert 0.26 < rarely < 0.4  # no set is empty
 
 
 def test_abstaining_is_the_tested_threshold():
@@ -277,7 +279,8 @@ def test_what_is_not_a_number_is_withheld_and_its_set_has_every_class():
         for per_class in (False, True):
             sets = prediction.sets(0.9, method=method, per_class=per_class, held_out=known)
             assert sets[3].all()
-            assert sets.any(-1).all()
+            others = predict(model, x[600:]).sets(0.9, method=method, per_class=per_class, held_out=known)
+            assert torch.equal(sets[4:], others[4:])
     real = broken.isfinite().all(-1)
     holes, without = predict(model, [(broken, y[600:])]), predict(model, [(broken[real], y[600:][real])])
     assert torch.equal(prediction.sets(0.9, held_out=holes), prediction.sets(0.9, held_out=without))

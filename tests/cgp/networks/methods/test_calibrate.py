@@ -123,6 +123,10 @@ def test_no_temperature_or_amplitude_nearby_is_better():
     best = search.scores([Batch(*part) for part in parts], (1.0,), temperatures)[1.0].best(1.0)
     assert best.nll == pytest.approx(report.nll, abs=1e-6)
     assert best.parameter == pytest.approx(report.temperature)
+    for beside in (0.95, 1.05):
+        start = search.scores([Batch(*part) for part in parts], (1.0,), [beside * report.temperature])[1.0].best(1.0)
+        found = search.fit_temperature([Batch(*part) for part in parts], start)
+        assert found.parameter == pytest.approx(report.temperature, rel=2e-3)
     sizes = tune(search.scores([Batch(*part) for part in parts], (0.0, 2**-0.25, 1.0, 2**0.25)))
     assert sizes[1.0].nll == pytest.approx(chosen(sizes, "likelihood").nll, abs=1e-6)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from cgp import Detector, GPReadout, assess, calibrate, from_pretrained, pipeline, predict, save_pretrained
+from cgp import Detector, GPReadout, assess, calibrate, convert, from_pretrained, pipeline, predict, save_pretrained
 from cgp.functional.noise import noise
 from cgp.networks.detect.detector import DETECTORS, FURTHER
 from cgp.networks.methods import Dropout, Temperature
@@ -52,6 +52,14 @@ def test_any_classifier_takes_a_temperature(tmp_path):
     save_pretrained(report.model, tmp_path)
     assert predict(from_pretrained(tmp_path, problem()[0]), x).mean.equal(prediction.mean)
     assert "temperature" in str(report).splitlines()[0]
+
+
+def test_without_draws_is_without_those_of_a_posterior():
+    host, x, y = hosts.timm_vit().model, torch.randn(48, 3, 16, 16), torch.randint(0, 5, (48,))
+    report = calibrate(convert(host, amplitude=3.0), [(x, y)], method="temperature")
+    with torch.no_grad():
+        expected = nn.functional.cross_entropy(host.eval()(x), y).item()
+    assert report.nll_mean == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_second_calibration_replaces_the_first():

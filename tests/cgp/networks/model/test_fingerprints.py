@@ -28,6 +28,7 @@ def network() -> nn.Module:
 CHANGES = {
     "a step of training": lambda m: torch.optim.SGD(m.parameters(), 1e-6).step(),
     "one number": lambda m: m[3].weight[17, 3].mul_(1 + 1e-6),
+    "a sign, the highest bit of a word": lambda m: m[3].bias[17].neg_(),
     "written past torch's count": lambda m: m[4].weight.data.mul_(1 - 1e-6),
     "a buffer": lambda m: m[1].running_mean.add_(1e-7),
     "another dtype": lambda m: m.double(),

@@ -139,7 +139,8 @@ def test_embeddings_and_a_cache_of_the_prompt(make, as_options):
     with torch.no_grad():
         embeds = {"inputs_embeds": host.model.get_input_embeddings()(ids)}
         cache = host.model(ids[:, :-2]).past_key_values
-    for given in (embeds, {"input_ids": ids, "past_key_values": cache}):
+    places = {"input_ids": ids, "position_ids": torch.arange(ids.shape[1]).expand_as(ids)}
+    for given in (embeds, places, {"input_ids": ids, "past_key_values": cache}):
         where = ({}, given) if as_options else (given, {})
         result = generate(model, where[0], num_samples=2, seed=0, **where[1], **OPTIONS)
         assert torch.equal(result.tokens, plain.tokens)

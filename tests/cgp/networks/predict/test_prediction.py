@@ -155,5 +155,6 @@ def test_patches_lie_row_by_row():
     values = torch.arange(7.0).expand(2, 7)
     assert TokenLayout(1, None).patches(values, (2, 3))[0].tolist() == [[1, 2, 3], [4, 5, 6]]
     assert TokenLayout(3, (9, 9)).patches(values).tolist() == [[[3, 4], [5, 6]]] * 2
+    assert TokenLayout(6, None).patches(values).tolist() == [[[6]]] * 2
     with pytest.raises(ValueError, match=r"grid: expected 6 patches \(7 tokens, 1 of them before"):
         TokenLayout(1, None).patches(values, (2, 2))

@@ -9,7 +9,7 @@ from torch import nn
 
 from cgp import assess, calibrate, convert, predict
 from cgp.networks.methods import Posterior
-from cgp.networks.tasks.labels import check_logits, class_indices
+from cgp.networks.tasks.labels import check_logits, class_indices, values_for
 from tests.cgp.networks.model.digits import digits
 
 
@@ -89,6 +89,13 @@ def test_regression_with_one_output_is_no_classification(call):
     refused(call, model(1), [(X, (Y > 4).long())], advice)
     both = CALLS["predict"](model(1), [(X, (Y > 4).long())], output=lambda z: torch.cat([0 * z, z], -1))
     assert both["accuracy"] <= 1
+
+
+def test_the_row_of_a_value_that_is_not_finite_is_named():
+    values = torch.zeros(4, 2)
+    values[3, 1] = torch.nan
+    with pytest.raises(ValueError, match="data: expected finite values, got NaN or infinity in row 3"):
+        values_for(torch.zeros(4, 2), [values])
 
 
 @everywhere

@@ -189,6 +189,28 @@ def test_cost_is_of_the_right_size(name):
     assert solver.cost(problem).seconds / 30 < min(seconds) < solver.cost(problem).seconds * 30
 
 
+@pytest.mark.parametrize(
+    ("name", "sizes", "work", "memory"),
+    [
+        ("exact", {"n": 10**7}, 3, 2),
+        ("compressed", {"n": 10**7}, 3, 2),
+        ("linear", {"n": 10**7}, 1, 1),
+        ("sparse", {"n": 10**7, "num_inducing": 50}, 1, 0),  # in parts
+        ("sparse", {"num_inducing": 10**5, "n": 10**9}, 2, 2),
+        ("stochastic", {"n": 10**7, "num_inducing": 50}, 1, 0),
+    ],
+)
+def test_costs_grow_as_the_work_does(name, sizes, work, memory):
+    """Where the first of the sizes is twice as large: powers of two."""
+    grown = next(iter(sizes))
+    few, many = (
+        SOLVERS[name].cost(problem_of(kernel="matern32", structure="coregionalised", **each))
+        for each in (sizes, sizes | {grown: 2 * sizes[grown]})
+    )
+    ratios = many.seconds / few.seconds, many.bytes / few.bytes
+    assert np.log2(ratios) == pytest.approx([work, memory], abs=0.02)
+
+
 def test_fits_of_many_parameters_are_expected_to_take_more_evaluations():
     """The first fit of 33 outputs, 561 correlations among them, took 388 evaluations, that of four outputs 98."""
     fits = {name: (None, problem_of(300, outputs=outputs, inputs=60)) for name, outputs in (("4", 4), ("33", 33))}

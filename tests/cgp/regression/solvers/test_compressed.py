@@ -85,3 +85,9 @@ def test_posterior_is_the_dense_conditional(gaps):
     before = torch.einsum("tr,rtk,kr->tk", loadings, grams[:, ROWS:, ROWS:], loadings)
     expected = np.einsum("tr,rtsk,ks->tk", loadings, joint, loadings)
     np.testing.assert_allclose(before - whitened.mT @ whitened, expected, atol=1e-9)
+
+
+def test_batches_of_loadings_share_the_noise():
+    *_, (_, loadings, _, _) = problem("none", 3)
+    ones, rows = torch.ones(OUTPUTS, dtype=torch.float64), torch.zeros(OUTPUTS, dtype=torch.int64)
+    torch.testing.assert_close(compress_rows(loadings, ones, ones, rows, 1).precision[:, 0], loadings.mT @ loadings)

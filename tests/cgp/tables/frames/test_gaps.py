@@ -117,6 +117,12 @@ def test_an_end_is_hidden_at_the_end_and_at_the_beginning():
     assert set(drawn[1][0].columns.tolist()).isdisjoint(drawn[2][0].columns.tolist())
 
 
+def test_an_end_may_lack_one_value():
+    missing = with_gaps(150, (149, 1, (0,)))
+    drawn = masked_blocks(~missing, runs_of(missing), 2, 0.1, seed=0)
+    assert {block.label for masking in drawn for block in masking} == {"1" + EDGE}
+
+
 def test_blocks_of_places_are_values_of_one_row():
     """Rows without an order have no runs."""
     missing = PATTERNS["single values"]

@@ -70,6 +70,15 @@ def test_further_rows_stand_after_the_one_before(read):
     assert "\r\n" in written(read(HOURLY.replace("\n", "\r\n"), every="1h"))
 
 
+def test_further_rows_between_blanks_stay_apart(read):
+    """Where numbers are filled in that are wider than their columns."""
+    table = read("day         a   b\n2020-01-30  1   2\n2020-02-01  NA  4\n", every="1D")
+    filled = written(table, table.frame.fillna(12345.0)).splitlines()
+    assert [line.split() for line in filled[1:]] == [
+        ["2020-01-30", "1", "2"], ["2020-01-31", "12345", "12345"], ["2020-02-01", "12345", "4"]
+    ]  # fmt: skip
+
+
 def test_further_rows_have_the_zone_of_the_others(read):
     table = read("time,a\n2024-01-30T00:00+01:00,1\n2024-01-30T03:00+01:00,2\n2024-01-30T04:00+01:00,\n", every="1h")
     assert [line[11:22] for line in written(table).splitlines()[1:]] == [f"0{hour}:00+01:00" for hour in range(5)]

@@ -107,6 +107,12 @@ def test_what_may_be_one_or_another_is_refused(frame, flags):
     assert flags in refused.value.flags
 
 
+def test_a_day_without_its_time_is_not_midnight():
+    clocks = [*HOURS.strftime("%H:%M")]
+    clocks[12] = ""
+    assert rows({"day": HOURS.strftime("%Y-%m-%d"), "time": clocks, "a": A}).columns == ["day"]
+
+
 def test_columns_of_times_apart_by_a_constant_are_one():
     assert rows({"a": HOURS, "b": HOURS + pd.Timedelta("1h"), "v": A}).columns == ["a"]
     assert rows({"a": HOURS, "checked": ["2024-05-30"] * 72, "v": A}).columns == ["a"]

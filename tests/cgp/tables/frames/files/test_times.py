@@ -137,7 +137,18 @@ def test_midnight_may_lack_its_time_of_day():
 
 
 @pytest.mark.parametrize(
-    "texts", [["1.036"], ["18:30"], ["2018-13-01"], ["30.02.2018"], ["12/34"], ["x"], ["2018-01-01", "x"]]
+    "texts",
+    [
+        ["1.036"],
+        ["18:30"],
+        ["2018-13-01"],
+        ["30.02.2018"],
+        ["12/34"],
+        ["x"],
+        ["2018-01-01", "x"],
+        ["Mar2018"],
+        ["May12"],
+    ],
 )
 def test_what_is_no_time_is_none(texts):
     assert read_times(pd.Series(texts), "t") is None
