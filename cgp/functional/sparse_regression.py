@@ -1,4 +1,4 @@
-r"""Sparse regression attention in one step, whose backward pass is written out and keeps one covariance.
+r"""Sparse regression attention in one step, whose backward pass is written out and keeps the covariance of the queries.
 
 With features :math:`a_i = W\kappa_o(S, q_i)` and :math:`b_j = W\kappa_o(S, k_j)`, :math:`W = (\operatorname{chol}
 K_{mm})^{-1}`, :math:`\Lambda = I + BB^\top/\sigma^2` and the values V observed at the keys,
@@ -80,11 +80,25 @@ class OneStepPosterior(Gaussian):
         return self.whole.joint()
 
 
+class Near(NamedTuple):
+    """Inducing inputs minus their centre, and minus half their squares."""
+
+    centre: Tensor
+    points: Tensor  # (h, m, s)
+    half: Tensor  # (h, 1, m)
+
+    def covariance(self, x: Tensor, half: Tensor) -> Tensor:
+        """With tokens minus the centre, ``(h, N, m)``."""
+        return (half + self.half).baddbmm_(x, self.points.mT).clamp_(max=0.0).exp_()
+
+
 class Covariances(NamedTuple):
     """Untracked covariances of both sets of tokens with the inducing inputs, ``(h, N, m)``."""
 
     of_queries: Tensor
     of_keys: Tensor
+    near: Near
+    half_of_keys: Tensor  # minus half their squares, ``(h, N, 1)``, by which their covariance is found again
 
 
 @torch.no_grad()
@@ -100,14 +114,13 @@ def covariances(q: Tensor, k: Tensor, v: Tensor, points: Tensor) -> Covariances 
         return None
     centre = robust_centre(points)
     points = points - centre
-    half_of_points = points.square().sum(-1).mul_(-0.5)[:, None]
-    found = []
-    for x in (_rows(q) - centre, _rows(k) - centre):
-        half = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().mul_(-0.5)
-        if are_far(half, half_of_points):
-            return None
-        found.append((half + half_of_points).baddbmm_(x, points.mT).clamp_(max=0.0).exp_())
-    return Covariances(*found)
+    near = Near(centre, points, points.square().sum(-1).mul_(-0.5)[:, None])
+    sets = [_rows(x) - near.centre for x in (q, k)]
+    halves = [torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().mul_(-0.5) for x in sets]
+    if any(are_far(half, near.half) for half in halves):
+        return None
+    of_queries, of_keys = (near.covariance(x, half) for x, half in zip(sets, halves, strict=True))
+    return Covariances(of_queries, of_keys, near, halves[1])
 
 
 def sparse_regression(
@@ -213,28 +226,33 @@ class _Regression(torch.autograd.Function):
         if whitening is None:
             K_mm = squared_exponential(points)
             whitening = whiten(K_mm)
-        a, b = (kept.features(whitening) for kept in _kept(known, (q, k), paddings))
+        a, b = (kept.features(whitening) for kept in _kept(known[:2], (q, k), paddings))
         posterior = _posterior(b, _by_head(v), noise[:, None, None, None])
         covariance, location = (x.to(a.dtype) for x in posterior)
         unexplained = 1.0 - torch.linalg.vector_norm(a, dim=-1).square_()
         variance = ((a @ covariance).mul_(a)).sum(-1).clamp_(min=0.0).add_(unexplained.clamp(min=0.0))
         ctx.paddings = paddings
-        ctx.save_for_backward(q, k, v, points, noise, whitening, K_mm, *posterior, *known)
+        ctx.save_for_backward(
+            q, k, v, points, noise, whitening, K_mm, *posterior, *known.near, known.half_of_keys, known.of_queries
+        )
         return _as_given(a @ location, q), _as_given(variance[..., None], q)[..., 0]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, points, noise, whitening, K_mm, S, location, *known = ctx.saved_tensors
+        q, k, v, points, noise, whitening, K_mm, S, location, *near, half_of_keys, of_queries = ctx.saved_tensors
         nothing = None, None, None, None
         if torch.is_grad_enabled():
             arguments = q, k, v, points, noise
             outputs = _plain(*arguments, whitening if K_mm is None else None, *ctx.paddings)
             return *open_backward(outputs, arguments, gradients, ctx.needs_input_grad[:5]), *nothing
+        near = Near(*near)
+        q_rows, k_rows = (_rows(x) - near.centre for x in (q, k))
+        known = of_queries, near.covariance(k_rows, half_of_keys)
         kept = _kept(known, (q, k), ctx.paddings)
         a, b = features = [one.features(whitening) for one in kept]
         of_mean, of_variance = _by_head(gradients[0]), _by_head(gradients[1][..., None])
         of_a, of_b, of_v, of_noise = _of_features(a, b, _by_head(v), noise, S, location, of_mean, of_variance)
-        of_q, of_k, of_points = _of_points((q, k), points, whitening, K_mm, features, [of_a, of_b], kept)
+        of_q, of_k, of_points = _of_points((q_rows, k_rows), near.points, whitening, K_mm, features, [of_a, of_b], kept)
         return _as_given(of_q, q), _as_given(of_k, k), _as_given(of_v, v), of_points, of_noise, *nothing
 
 
@@ -260,20 +278,19 @@ def _of_features(
 
 def _of_points(
     sets: tuple[Tensor, ...],
-    points: Tensor,
+    relative: Tensor,
     whitening: Tensor,
     K_mm: Tensor | None,
     features: list[Tensor],
     of_features: list[Tensor],
     kept: list[_Kept],
 ) -> tuple[Tensor, ...]:
-    """Gradients of both sets of tokens and of the inducing inputs."""
-    centre = robust_centre(points)
-    relative, of_points, of_sets, outer = points - centre, torch.zeros_like(points), [], torch.zeros_like(whitening)
+    """Gradients of both sets of tokens and of the inducing inputs, all minus the same centre."""
+    of_points, of_sets, outer = torch.zeros_like(relative), [], torch.zeros_like(whitening)
     for x, a, of_a, one in zip(sets, features, of_features, kept, strict=True):
         rows = one.masked(of_a).flatten(1, 2)
         outer = outer + rows.mT @ a.flatten(1, 2)
-        weights, x = (rows @ whitening).mul_(one.covariance.flatten(1, 2)), _rows(x) - centre
+        weights = (rows @ whitening).mul_(one.covariance.flatten(1, 2))
         of_points += torch.addcmul(weights.mT @ x, weights.sum(-2)[..., None], relative, value=-1.0)
         of_sets.append(torch.addcmul(weights @ relative, weights.sum(-1, keepdim=True), x, value=-1.0))
     if K_mm is not None:
