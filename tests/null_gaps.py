@@ -30,7 +30,7 @@ def report_of(nll: Array, labels: Any = None, weights: dict[str, float] | None =
     shares = {name: 1 / len(classes) for name in classes} if weights is None else weights
     empty, none = np.zeros(0), np.zeros(0, dtype=np.int64)
     trials = {
-        f"method {number}": Trial(empty, empty, BlockScores(values, values, values, values), 0.0, None)
+        f"method {number}": Trial(empty, empty, empty, BlockScores(values, values, values, values), 0.0, None)
         for number, values in enumerate(nll)
     }
     hidden = HiddenBlocks(none, none, none, none, np.zeros(len(names), dtype=np.int64), names, None)  # type: ignore[arg-type]

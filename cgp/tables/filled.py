@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -14,6 +15,7 @@ from cgp.regression import Posterior
 
 from .conformal import Conformal, gap_labels
 from .totals import Totals, bins_of, checked_weights, sums_over, totals_of
+from .transforms.columns import TransformedPosterior, Transforms, ValueScores
 
 if TYPE_CHECKING:
     from .frames.coordinates import Axis
@@ -57,12 +59,12 @@ class FilledTable:
     Attributes:
         table: n rows, P columns.
         axis: of the table.
-        posterior: of the columns; None where only :attr:`moments` are known.
+        posterior: of the columns, in the user's units; None where only :attr:`moments` are known.
     """
 
     table: Table
     axis: Axis
-    posterior: Posterior | None = None
+    posterior: Posterior | TransformedPosterior | None = None
 
     @classmethod
     def of_moments(cls, table: Table, axis: Axis, mean: Array, sd: Array) -> Self:
@@ -74,11 +76,14 @@ class FilledTable:
     @cached_property
     def moments(self) -> tuple[Array, Array]:
         """Means of missing values, and observed values; standard deviations, 0 for observed values; ``(n, P)`` each."""
-        mean, sd, gaps = self.table.values.copy(), np.zeros_like(self.table.values), self.table.missing
-        rows = gaps.any(axis=1)
-        if rows.any():
-            mean[gaps], sd[gaps] = (part[gaps[rows]] for part in self._posterior.marginals(self.table.inputs[rows]))
-        return mean, sd
+        return self._in_gaps(self._posterior.marginals)
+
+    def scored(self, truth: Array) -> ValueScores:
+        """Scores of the predictions of missing values whose true ones are ``(n, P)``; NaN where that is NaN."""
+        transforms = self._transforms
+        if transforms is None:
+            transforms = Transforms.none(self.table.names)
+        return transforms.scores(np.where(self.table.missing, truth, np.nan), *self._gaussian)
 
     def filled_apart(self, table: Table) -> Any:
         r"""Another table, whose rows are at no known input: each filled from its own observed values only.
@@ -93,16 +98,18 @@ class FilledTable:
         Returns:
             The other table with its gaps filled.
         """
-        inputs = self.table.inputs
+        inputs, transforms = self.table.inputs, self._transforms
         far = inputs.max(axis=0) + _FAR * np.maximum(np.ptp(inputs, axis=0), 1.0)
-        centres, covariances = self._posterior.covariance(far[None])
+        centres, covariances = self._latent.covariance(far[None])
         centre, covariance = centres[0], covariances[0, :, 0]
-        mean, gaps = table.values.copy(), table.missing
+        mean, sd, gaps = self._latent_values(table), np.zeros(table.values.shape), table.missing
         for pattern in np.unique(gaps[gaps.any(axis=1)], axis=0):
             rows, seen = (gaps == pattern).all(axis=1), ~pattern
-            weights = np.linalg.solve(covariance[np.ix_(seen, seen)], covariance[np.ix_(seen, pattern)])
-            mean[np.ix_(rows, pattern)] = centre[pattern] + (table.values[np.ix_(rows, seen)] - centre[seen]) @ weights
-        return table.filled(mean)
+            across = covariance[np.ix_(seen, pattern)]
+            weights = np.linalg.solve(covariance[np.ix_(seen, seen)], across)
+            mean[np.ix_(rows, pattern)] = centre[pattern] + (mean[np.ix_(rows, seen)] - centre[seen]) @ weights
+            sd[np.ix_(rows, pattern)] = np.sqrt((covariance.diagonal()[pattern] - (across * weights).sum(0)).clip(0.0))
+        return table.filled(mean if transforms is None else transforms.moments(mean[None], sd[None]).mean)
 
     def filled(self) -> Any:
         """The table with the means in its gaps, as it was given."""
@@ -116,9 +123,12 @@ class FilledTable:
         """Central intervals, "gaussian" or "conformal"; both ends are the value where it was observed."""
         if not 0.0 < level < 1.0:
             raise ValueError(f"level: expected a number between 0 and 1, got {level}")
-        mean, sd = self.moments
+        (mean, sd), transforms = self._gaussian, self._transforms
         reach = self._factors(level, method, conformal) * sd
-        return Interval(*(self.table.framed(mean + side * reach) for side in (-1.0, 1.0)))
+        ends = [mean + side * reach for side in (-1.0, 1.0)]
+        if transforms is not None:
+            ends = [np.where(self.table.missing, transforms.inverse(end), self.table.values) for end in ends]
+        return Interval(*map(self.table.framed, ends))
 
     def plot(self, figure: Any = None) -> list[Any]:
         """Draw the gaps of the table, and each column with its filled values; places as maps."""
@@ -168,16 +178,44 @@ class FilledTable:
 
     def errors(self) -> NDArray[np.float64]:
         """Standardised errors of observed values, predicted from all others, NaN where there is none, ``(n, P)``."""
-        mean, sd = self._posterior.leave_one_out()
+        mean, sd = self._latent.leave_one_out()
         values, observed = np.full(self.table.values.shape, np.nan), self.table.known
         known = ~np.isnan(mean)  # rows without a value need not be in there: both sides are read in the same order
-        values[observed] = (self.table.values[observed] - mean[known]) / sd[known]
+        values[observed] = (self._latent_values(self.table)[observed] - mean[known]) / sd[known]
         return values
 
     @property
-    def _posterior(self) -> Posterior:
+    def _posterior(self) -> Posterior | TransformedPosterior:
         assert self.posterior is not None
         return self.posterior
+
+    @property
+    def _transforms(self) -> Transforms | None:
+        """The transforms of the columns, if there are any."""
+        return self.posterior.transforms if isinstance(self.posterior, TransformedPosterior) else None
+
+    @property
+    def _latent(self) -> Posterior:
+        """The posterior of the transforms, or of the columns."""
+        posterior = self._posterior
+        return posterior.latent if isinstance(posterior, TransformedPosterior) else posterior
+
+    @property
+    def _gaussian(self) -> tuple[Array, Array]:
+        """The moments of the transforms, or of the columns."""
+        return self.moments if self._transforms is None else self._in_gaps(self._latent.marginals)
+
+    def _latent_values(self, table: Table) -> Array:
+        """Transforms of observed values, or the values, ``(n, P)``."""
+        return table.values.copy() if self._transforms is None else self._transforms.forward(table.values)
+
+    def _in_gaps(self, marginals: Callable[[Array], tuple[Array, Array]]) -> tuple[Array, Array]:
+        """Values, with means in the gaps, and standard deviations, 0 where there is no gap, ``(n, P)`` each."""
+        mean, sd, gaps = self.table.values.copy(), np.zeros_like(self.table.values), self.table.missing
+        rows = gaps.any(axis=1)
+        if rows.any():
+            mean[gaps], sd[gaps] = (part[gaps[rows]] for part in marginals(self.table.inputs[rows]))
+        return mean, sd
 
     def _factors(self, level: float, method: str, conformal: Conformal | None) -> Array | float:
         """Standard deviations to either side."""

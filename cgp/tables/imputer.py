@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
@@ -21,7 +22,7 @@ from cgp.regression.inference.maximum import criterion
 from cgp.regression.solvers.choice import Cost
 
 from .filled import FilledTable, Forecast, Interval
-from .frames.codes import suspected_codes, warn_of_codes, warn_of_constants, warn_of_strangers, warn_of_uneven_errors
+from .frames.codes import check_columns, suspected_codes, warn_of_strangers, warn_of_uneven_errors
 from .frames.coordinates import Axis
 from .frames.panels import PanelForm, is_panel
 from .frames.periods import YEAR, offered_periods
@@ -29,6 +30,8 @@ from .frames.table import Table, appended, merged, read_table
 from .panel import FilledPanel, Panel
 from .storage import read_imputer, write_imputer
 from .totals import Totals
+from .transforms.choice import AUTO, chosen_transforms
+from .transforms.kinds import Transform
 
 __all__ = ["CorrelatedGPImputer"]
 
@@ -62,12 +65,16 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         num_inducing: as the regressor's, for many observations over several inputs.
         inference: as the regressor's; "auto" is "laplace" from 51 to 199 observations, as intervals of sums over gaps
             are too narrow where parameters that so few leave open are taken for known.
+        transforms: what makes columns Gaussian, of all or by name (of an array: by number): "log", "box-cox",
+            "yeo-johnson", "logit", an object such as :class:`.BoxCox`, or None. "auto" leaves a column as it is, unless
+            the likelihood of its values given those next to them is clearly higher. What is filled is the mean.
         missing_values: a number, or several, such as -200, that stand for what is missing, besides NaN.
         random_state: seed of everything random.
         verbose: whether progress is shown; None shows it on a terminal, for fits of more than ten seconds.
 
     Attributes:
         regressor_: the fitted :class:`.CorrelatedGPRegressor`; its inputs are days since the first time, for times.
+        transforms_: the transform of each column, which the regressor has the transforms of.
         panel_: in its place, the parameters of a panel.
         conformal_: errors on hidden values, which :meth:`.GapReport.calibrated` gives.
         std_: standard deviation of every filled value, 0 for observed values, in the form of the table.
@@ -95,6 +102,7 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         structure: str | Structure = "auto",
         num_inducing: int | None = None,
         inference: str | Inference = "auto",
+        transforms: str | Transform | Mapping[Any, str | Transform | None] | None = None,
         missing_values: Any = np.nan,
         random_state: Any = None,
         verbose: bool | None = None,
@@ -104,6 +112,7 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         self.structure = structure
         self.num_inducing = num_inducing
         self.inference = inference
+        self.transforms = transforms
         self.missing_values = missing_values
         self.random_state = random_state
         self.verbose = verbose
@@ -125,14 +134,15 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         Warns:
             UserWarning: if a value looks like a code for what is missing, or a column with gaps has one value only.
         """
-        for name in ("conformal_", "panel_", "regressor_"):  # of another table
+        for name in ("conformal_", "panel_", "regressor_", "transforms_"):  # of another table
             if hasattr(self, name):
                 delattr(self, name)
         if is_panel(X):
             return self._fit_panel(X)
         table = self._read(X, reset=True)
-        _check_columns(table.values, table.names)
-        self.regressor_ = self._fitted(table)
+        check_columns(table.values, table.names)
+        self.transforms_ = chosen_transforms(self.transforms, table)
+        self.regressor_ = self._fitted(table._replace(values=self.transforms_.forward(table.values)))
         self._parts, self._known = [table._replace(left_out=self.regressor_.gross_errors_)], None
         self._warn_of_errors()
         return self
@@ -203,7 +213,7 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         self._warn_of_strangers(table)
         regressor, before = self.regressor_, len(self.regressor_.gross_errors_)
         if not table.missing.all():
-            regressor = regressor.conditioned(table.inputs, table.values)
+            regressor = regressor.conditioned(table.inputs, self.transforms_.forward(table.values))
             table = table._replace(left_out=regressor.gross_errors_[before:])
         self._parts, self._known, self.regressor_ = appended(self._parts, table), None, regressor
         return self
@@ -422,7 +432,7 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         """The table, or panel, and what is known of it, computed on first use."""
         check_is_fitted(self)
         if self._known is None:
-            self._known = FilledTable(self._table, self._axis, self.regressor_.posterior_)
+            self._known = self._given_by(self.regressor_, self._table)
         return self._known
 
     def _read(self, X: Any, *, reset: bool, first: int = 0) -> Table:
@@ -441,7 +451,7 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         """Learn the parameters of many tables, and fill each."""
         form, parts = PanelForm.split(X)
         tables = self._tables(form, parts, reset=True)
-        _check_columns(np.concatenate([table.values for table in tables]), tables[0].names)
+        check_columns(np.concatenate([table.values for table in tables]), tables[0].names)
         structure, kernel = self._panel_options()
         with progress_line("fit of a panel", shown=bool(self.verbose)) as progress, seeded(self.random_state) as seed:
             self.panel_ = Panel.fit(tables, structure, kernel, seed, progress)
@@ -474,6 +484,7 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             ("kernel", self.kernel, (None, "matern12", "matern32", "matern52")),
             ("inference", self.inference, ("auto", "windows")),
             ("num_inducing", self.num_inducing, (None,)),
+            ("transforms", self.transforms, (None, "none", AUTO)),
         ):
             if value not in known:
                 raise ValueError(f"{name}: expected one of {known} for a panel, got {value!r}")
@@ -509,8 +520,12 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         further, regressor = table.without(self._table), self.regressor_
         if not further.missing.all():
             self._warn_of_strangers(further)
-            regressor = regressor.conditioned(further.inputs, further.values)
-        return FilledTable(table, self._axis, regressor.posterior_)
+            regressor = regressor.conditioned(further.inputs, self.transforms_.forward(further.values))
+        return self._given_by(regressor, table)
+
+    def _given_by(self, regressor: CorrelatedGPRegressor, table: Table) -> FilledTable:
+        """A table beside what a regressor of the transforms says of it."""
+        return FilledTable(table, self._axis, self.transforms_.undone(regressor.posterior_))
 
     def _warn_of_strangers(self, table: Table) -> None:
         """Warn of new values that look like codes, where they are not left out."""
@@ -523,12 +538,3 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         if table.inputs.shape[1] == 1 and not suspected_codes(table.values):
             order = np.argsort(table.inputs[:, 0], kind="stable")
             warn_of_uneven_errors(self._filled.errors()[order], table.names, table.labels(0)[order])
-
-
-def _check_columns(values: Any, names: list[Any]) -> None:
-    """Refuse columns without a value; warn of codes and of columns of one value."""
-    warn_of_codes(values, names)
-    dead = [name for name, column in zip(names, np.isnan(values).T, strict=True) if column.all()]
-    if dead:
-        raise ValueError(f"X: expected at least one value in each column, got none in {dead}: leave them out")
-    warn_of_constants(values, names)

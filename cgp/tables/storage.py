@@ -17,6 +17,9 @@ from .frames.panels import PanelForm
 from .frames.storage import axis_content, read_content, restored_axis, restored_table, table_content, write_content
 from .frames.table import input_columns, read_table
 from .panel import Panel
+from .transforms.choice import restored_setting, setting_content
+from .transforms.columns import Transforms
+from .transforms.kinds import Transform
 
 __all__ = ["read_imputer", "write_imputer"]
 
@@ -34,6 +37,7 @@ def write_imputer(imputer: Any, folder: str | Path) -> None:
     plain, tensors = regressor_content(imputer.regressor_)
     table, values = table_content(imputer._table.given)
     content = {"settings": _settings(imputer), "regressor": plain, "table": table, "axis": axis_content(imputer._axis)}
+    content["transforms"] = imputer.transforms_.content()
     values[_LEFT_OUT] = torch.as_tensor(imputer._table.left_out).byte()
     if hasattr(imputer, "conformal_"):
         content["conformal"] = imputer.conformal_.labels.tolist()
@@ -46,12 +50,14 @@ def read_imputer(kind: type[Imputer], folder: str | Path) -> Imputer:
     plain, tensors = read_content(folder)
     if "panel" in plain:
         return _read_panel(kind, plain, tensors)
-    settings = restored_settings(plain["settings"])
+    settings = _restored(plain["settings"])
     imputer: Any = kind(**settings)
     given = restored_table(plain["table"], tensors)
     imputer._axis = restored_axis(plain["axis"])
     validate_data(imputer, given if not hasattr(given, "to_frame") else given.to_frame(), skip_check_array=True)
     table, _ = read_table(given, settings["inputs"], settings["missing_values"], axis=imputer._axis)
+    kinds = [Transform.of_content(each) for each in plain.get("transforms", [])]  # files of before have none
+    imputer.transforms_ = Transforms(tuple(kinds), tuple(table.names)) if kinds else Transforms.none(table.names)
     regressor = imputer._regressor()
     imputer.regressor_ = restored_regressor(regressor, plain["regressor"], tensors, table.outputs())
     imputer._parts, imputer._known = [table._replace(left_out=tensors[_LEFT_OUT].bool().numpy())], None
@@ -76,7 +82,7 @@ def _write_panel(imputer: Any, folder: str | Path) -> None:
 
 def _read_panel(kind: type[Imputer], plain: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Imputer:
     """The imputer of :func:`_write_panel`."""
-    imputer: Any = kind(**restored_settings(plain["settings"]))
+    imputer: Any = kind(**_restored(plain["settings"]))
     parts = []
     for number, table in enumerate(plain["tables"]):
         parts.append(restored_table(table, part_of(tensors, f"{number}.")))
@@ -94,4 +100,10 @@ def _settings(imputer: Any) -> dict[str, Any]:
     settings: dict[str, Any] = imputer.get_params(deep=False)
     codes = np.atleast_1d(np.asarray(settings["missing_values"], dtype=np.float64)).tolist()
     inputs = input_columns(settings["inputs"]) or None
-    return settings_content(settings) | {"missing_values": codes, "inputs": inputs}
+    transforms = setting_content(settings["transforms"])
+    return settings_content(settings) | {"missing_values": codes, "inputs": inputs, "transforms": transforms}
+
+
+def _restored(content: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of :func:`_settings`."""
+    return restored_settings(content) | {"transforms": restored_setting(content.get("transforms"))}

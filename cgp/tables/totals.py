@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from cgp.regression import Posterior
 
+from .transforms.columns import TransformedPosterior
+
 if TYPE_CHECKING:
     from .frames.table import Table
 
@@ -71,7 +73,7 @@ def bins_of(by: Any, table: Table, labels: Any) -> Bins:
 
 
 def totals_of(
-    posterior: Posterior,
+    posterior: Posterior | TransformedPosterior,
     table: Table,
     bins: Bins,
     weights: Array,

@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-__all__ = ["suspected_codes", "warn_of_codes", "warn_of_constants", "warn_of_strangers", "warn_of_uneven_errors"]
+__all__ = [
+    "check_columns",
+    "suspected_codes",
+    "warn_of_codes",
+    "warn_of_constants",
+    "warn_of_strangers",
+    "warn_of_uneven_errors",
+]
 
 _LEAST = 3  # smallest number of repetitions
 _LEAST_VALUES = 10  # smallest number of other distinct values of the column
@@ -42,6 +49,15 @@ def suspected_codes(values: NDArray[np.float64]) -> dict[float, list[int]]:
     ends = [_repeated_ends(column[~np.isnan(column)]) for column in values.T]
     codes = sorted({value for repeated in ends for value, is_far in repeated.items() if is_far})
     return {code: [p for p, repeated in enumerate(ends) if code in repeated] for code in codes}
+
+
+def check_columns(values: NDArray[np.float64], names: list[Any]) -> None:
+    """Refuse columns without a value; warn of codes and of columns of one value."""
+    warn_of_codes(values, names)
+    dead = [name for name, column in zip(names, np.isnan(values).T, strict=True) if column.all()]
+    if dead:
+        raise ValueError(f"X: expected at least one value in each column, got none in {dead}: leave them out")
+    warn_of_constants(values, names)
 
 
 def warn_of_codes(values: NDArray[np.float64], names: Sequence[Any]) -> None:

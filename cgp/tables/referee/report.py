@@ -187,7 +187,7 @@ class GapReport:
         method = self.method if method is None else method
         self._check(method)
         trial = self.trials[method]
-        return Conformal(np.abs(trial.errors) / trial.sd, self.hidden.blocks, self.hidden.labels)
+        return Conformal(np.abs(trial.standardised), self.hidden.blocks, self.hidden.labels)
 
     def intervals(self, level: float = 0.95, method: str | None = None) -> dict[str, dict[str, float]]:
         """Coverage and width of intervals by class of gap: the method's own, and conformal ones.

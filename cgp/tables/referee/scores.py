@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from cgp.comparisons import Difference, gaussian_scores
+from cgp.comparisons import Difference
+from cgp.tables.transforms.columns import ValueScores
 
 __all__ = ["SCORES", "BlockScores", "Strata"]
 
@@ -25,8 +26,6 @@ SCORES = ("nll", "crps", "squared_error", "coverage")
 class BlockScores(NamedTuple):
     """Means over the values of each block, in units of the columns' standard deviations.
 
-    Densities and distributions are Gaussian (:func:`cgp.comparisons.gaussian_scores`).
-
     Attributes:
         nll: negative log predictive density in nats, ``(B,)``.
         crps: continuous ranked probability score, ``(B,)``.
@@ -40,12 +39,12 @@ class BlockScores(NamedTuple):
     coverage: Array
 
     @classmethod
-    def of(cls, errors: Array, sd: Array, blocks: Integers, count: int) -> BlockScores:
+    def of(cls, errors: Array, values: ValueScores, blocks: Integers, count: int) -> BlockScores:
         """Scores of values by block.
 
         Args:
             errors: ``(m,)``, in units of the columns' standard deviations.
-            sd: ``(m,)``, likewise.
+            values: scores of the values, ``(m,)`` each.
             blocks: the number of the block of each, ``(m,)``.
             count: B.
 
@@ -53,14 +52,14 @@ class BlockScores(NamedTuple):
             The scores of every block.
 
         Example:
-            >>> scores = BlockScores.of(np.array([0.0]), np.array([1.0]), np.array([0]), 1)
+            >>> error = np.array([0.0])
+            >>> scores = BlockScores.of(error, ValueScores.gaussian(error, np.array([1.0])), np.array([0]), 1)
             >>> float(scores.nll[0]).__round__(3), float(scores.crps[0]).__round__(3)
             (0.919, 0.234)
         """
-        nll, crps = gaussian_scores(errors, sd)
-        values = (nll, crps, errors**2, np.abs(errors / sd) <= norm.isf(0.025))
+        scores = (values.nll, values.crps, errors**2, np.abs(values.errors) <= norm.isf(0.025))
         sizes = np.bincount(blocks, minlength=count)
-        return cls(*(np.bincount(blocks, value, count) / sizes for value in values))
+        return cls(*(np.bincount(blocks, score, count) / sizes for score in scores))
 
 
 class Strata(NamedTuple):

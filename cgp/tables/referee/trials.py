@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from cgp.tables.filled import FilledTable
 from cgp.tables.frames.gaps import Runs, made_runs, ordered_rows, row_distances, runs_of
 from cgp.tables.frames.table import Table
 from cgp.tables.imputer import CorrelatedGPImputer
+from cgp.tables.transforms.columns import ValueScores
 
 from .masking import hidden_cells, masked_blocks
 from .scores import BlockScores
@@ -81,6 +81,7 @@ class Trial(NamedTuple):
     Attributes:
         errors: in units of the columns' standard deviations, ``(m,)``.
         sd: predictive standard deviations, likewise, ``(m,)``.
+        standardised: errors where the predictive distribution is standard normal, ``(m,)``.
         scores: of every block.
         seconds: of the processor, for a fit.
         spread: spread of its errors, if it has no uncertainty of its own.
@@ -88,6 +89,7 @@ class Trial(NamedTuple):
 
     errors: Array
     sd: Array
+    standardised: Array
     scores: BlockScores
     seconds: float
     spread: Spread | None
@@ -122,15 +124,19 @@ def run_trials(
 def _trial(fits: _Fits, name: str, method: Any) -> Trial:
     table, hidden, unit = fits.table, fits.hidden, fits.table.units
     masking_of = hidden.maskings[hidden.blocks]
-    errors, sd = np.full((2, len(hidden.rows)), np.nan)
+    errors, sd, *own = np.full((5, len(hidden.rows)), np.nan)
     seconds = []
     for masking in range(int(hidden.maskings.max()) + 1):
         fits.reported(f"{name}, masking {masking + 1} of {int(hidden.maskings.max()) + 1}")
         values = masking_of == masking
         cells = hidden.rows[values], hidden.columns[values]
-        mean, spread, took = fits.filled(masking, method)
-        errors[values] = ((mean - table.values) / unit)[cells]
-        sd[values] = np.nan if spread is None else (spread / unit)[cells]
+        filling, took = fits.filled(masking, method)
+        errors[values] = ((filling.mean - table.values) / unit)[cells]
+        if filling.sd is not None:
+            sd[values] = (filling.sd / unit)[cells]
+        if filling.scores is not None:
+            for part, score in zip(own, filling.scores.in_units(unit), strict=True):
+                part[values] = score[cells]
         seconds.append(took)
     if not np.isfinite(errors).all():
         raise ValueError("expected a finite value in every gap")
@@ -138,8 +144,23 @@ def _trial(fits: _Fits, name: str, method: Any) -> Trial:
     if not (np.isfinite(sd) & (sd > 0)).all():
         residuals = Residuals(errors, hidden.columns, hidden.distances, hidden.blocks)
         sd, learned = _cross_fitted(residuals, hidden.maskings, len(unit)), Spread.of(residuals, len(unit))
-    scores = BlockScores.of(errors, sd, hidden.blocks, len(hidden.labels))
-    return Trial(errors, sd, scores, float(np.mean(seconds)), learned)
+    values = ValueScores(*own) if np.isfinite(own).all() else ValueScores.gaussian(errors, sd)
+    scores = BlockScores.of(errors, values, hidden.blocks, len(hidden.labels))
+    return Trial(errors, sd, values.errors, scores, float(np.mean(seconds)), learned)
+
+
+class _Filling(NamedTuple):
+    """What an imputer fills in, ``(n, P)`` each.
+
+    Attributes:
+        mean: the values.
+        sd: their standard deviations, if it has any.
+        scores: of the true values, if it has a distribution of its own.
+    """
+
+    mean: Array
+    sd: Array | None
+    scores: ValueScores | None
 
 
 class _Fits:
@@ -149,21 +170,21 @@ class _Fits:
         self.table, self.hidden, self.reported = table, hidden, reported
         self.compared: list[tuple[int, CorrelatedGPImputer, float]] = []
 
-    def filled(self, masking: int, method: Any) -> tuple[Array, Array | None, float]:
-        """The values of a method in a masking ``(n, P)``, its standard deviations if it has any, and its seconds."""
+    def filled(self, masking: int, method: Any) -> tuple[_Filling, float]:
+        """What a method fills in, in a masking, and its seconds."""
         cells = self.hidden.cells(masking, self.table.values.shape)
         for number, imputer, seconds in self.compared:
             if number == masking and _is_part_of(method, imputer):
                 masked = self.table._replace(values=np.where(cells, np.nan, self.table.values))
-                posterior = imputer.regressor_.with_structure(method.structure).posterior_
-                return *FilledTable(masked, imputer._axis, posterior).moments, seconds
+                filled = imputer._given_by(imputer.regressor_.with_structure(method.structure), masked)
+                return _Filling(*filled.moments, filled.scored(self.table.values)), seconds
         start = time.process_time()
-        imputer, mean, sd = _fitted(self.table.hiding(cells), self.table, method)
+        imputer, filling = _fitted(self.table.hiding(cells), self.table, method)
         seconds = time.process_time() - start
         is_point = isinstance(imputer, CorrelatedGPImputer) and imputer.regressor_.inference_ == "map"
         if is_point and imputer.regressor_.criteria_:
             self.compared.append((masking, imputer, seconds))
-        return mean, sd, seconds
+        return filling, seconds
 
 
 def _is_part_of(method: Any, imputer: CorrelatedGPImputer) -> bool:
@@ -184,8 +205,8 @@ def _cross_fitted(residuals: Residuals, maskings: Integers, num_columns: int) ->
     return sd
 
 
-def _fitted(given: Any, table: Table, method: Any) -> tuple[Any, Array, Array | None]:
-    """An imputer fitted to a table with hidden values, what it fills in ``(n, P)``, and its standard deviations."""
+def _fitted(given: Any, table: Table, method: Any) -> tuple[Any, _Filling]:
+    """An imputer fitted to a table with hidden values, and what it fills in."""
     imputer = clone(method)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -193,4 +214,5 @@ def _fitted(given: Any, table: Table, method: Any) -> tuple[Any, Array, Array | 
         filled = imputer.fit_transform(given)
     sd = getattr(imputer, "std_", None)
     sd = None if sd is None else np.asarray(sd, dtype=np.float64).reshape(table.values.shape)
-    return imputer, table.values_of(filled), sd
+    scores = imputer._filled.scored(table.values) if isinstance(imputer, CorrelatedGPImputer) else None
+    return imputer, _Filling(table.values_of(filled), sd, scores)

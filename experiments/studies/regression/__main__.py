@@ -12,11 +12,27 @@ from experiments.studies.regression.referee import referee
 from experiments.studies.regression.series import series
 from experiments.studies.regression.sparse import scaling, uci
 from experiments.studies.regression.totals import totals
+from experiments.studies.regression.transforms import transforms
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     auto_cli(
-        [ends, files, fits, forms, growth, imputers, jura, multioutput, referee, series, totals, uci, scaling],
+        [
+            ends,
+            files,
+            fits,
+            forms,
+            growth,
+            imputers,
+            jura,
+            multioutput,
+            referee,
+            series,
+            totals,
+            transforms,
+            uci,
+            scaling,
+        ],
         as_positional=False,
         prog="python -m experiments.studies.regression",
     )

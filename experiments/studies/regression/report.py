@@ -89,6 +89,7 @@ DIGITS = {
     "rmse": 4,
     "mae": 4,
     "nll": 4,
+    "crps": 4,
     "behind": 4,
     "chosen_nll": 4,
     "best_nll": 4,
@@ -105,6 +106,7 @@ _TITLES = {
     "rmse": "RMSE ↓",
     "mae": "MAE ↓",
     "nll": "NLL ↓",
+    "crps": "CRPS ↓",
     "behind": "behind the best",
     "chosen_nll": "its NLL",
     "best_nll": "the best one's",
@@ -117,7 +119,7 @@ _TITLES = {
     "memory_mb": "peak MB",
 }
 _KEYS = ("set", "split", "window", "kernel", "variable", "gap", "missing", "n", "method", "chosen", "best")
-_BEST = ("smse", "rmse", "mae", "nll")
+_BEST = ("smse", "rmse", "mae", "nll", "crps")
 
 
 def write_results(

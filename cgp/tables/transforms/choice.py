@@ -1,0 +1,235 @@
+"""Which transform a column has: declared, or chosen by the likelihood of its values given those next to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+from cgp.comparisons import Difference, critical_value
+from cgp.regression.conventions import Accepted
+from cgp.tables.frames.gaps import ordered_rows
+from cgp.tables.frames.table import Table
+
+from .columns import Transforms
+from .kinds import BoxCox, Logit, Transform, Unchanged, YeoJohnson
+
+__all__ = ["AUTO", "chosen_transforms", "restored_setting", "setting_content"]
+
+Array = NDArray[Any]
+
+AUTO = "auto"
+_FEWEST = 100  # values between two others below which nothing is chosen
+_MOST = 2000  # that are enough to choose by
+_ATOM = 0.05  # share of values that are the same, such as no rain
+_FEW_VALUES = 30  # distinct ones: a code or a count
+_OTHERS = 5  # columns that a value is predicted from, the most correlated ones
+_LEAST_GAIN = 0.02  # nats a value
+_GROUPS = 20  # of successive values, for the error of a gain
+_POWERS, _SHIFTS = (0.0, 0.25, 0.5), (0.02, 0.1, 0.3)  # shifts in standard deviations
+_SIDED = (0.5, 0.75, 1.25, 1.5)
+_RANGES = (1.0, 100.0)  # of shares and of percentages
+_NEAR_ITS_END = 0.9
+
+
+def chosen_transforms(asked: Any, table: Table) -> Transforms:
+    """The transforms of a table's columns.
+
+    Args:
+        asked: of all columns, or of some by name: a name, an object, or None.
+        table: n rows, P columns.
+
+    Returns:
+        The transforms.
+
+    Raises:
+        ValueError: if a transform is not known, or does not take a value of its column.
+    """
+    wishes = [_wish(each) for each in _by_column(asked, table)]
+    names = tuple(table.names)
+    kinds = [wish if isinstance(wish, Transform) else Unchanged() for wish in wishes]
+    _check_values(Transforms(tuple(kinds), names), table.values)
+    order = ordered_rows(table.inputs)
+    inputs, values = table.inputs[order], table.values[order]
+    candidates = [
+        [] if isinstance(wish, Transform) else _candidates(wish, column, name)
+        for wish, column, name in zip(wishes, values.T, names, strict=True)
+    ]
+    for _ in range(2 * any(candidates)):  # the second time with the others transformed
+        features = _features(kinds, values)
+        kinds = [
+            _best(options, inputs, values, p, features, cautious=wishes[p] == AUTO) if options else kinds[p]
+            for p, options in enumerate(candidates)
+        ]
+    return Transforms(tuple(kinds), names)
+
+
+def setting_content(asked: Any) -> Any:
+    """The argument as values for JSON."""
+    if isinstance(asked, Transform):
+        return asked.content()
+    if isinstance(asked, Mapping):
+        return [[name, setting_content(each)] for name, each in asked.items()]
+    return asked
+
+
+def restored_setting(content: Any) -> Any:
+    """The argument of :func:`setting_content`."""
+    if isinstance(content, list):
+        return {name: restored_setting(each) for name, each in content}
+    return Transform.of_content(content) if isinstance(content, dict) else content
+
+
+def _by_column(asked: Any, table: Table) -> list[Any]:
+    """What is asked of each column."""
+    if not isinstance(asked, Mapping):
+        return [asked] * len(table.names)
+    keys = table.names if hasattr(table.given, "iloc") else table.positions
+    absent = [name for name in asked if name not in keys]
+    if absent:
+        raise ValueError(f"transforms: expected columns to fill, {list(keys)}, got {absent}")
+    return [asked.get(key) for key in keys]
+
+
+def _wish(asked: Any) -> str | Transform:
+    if asked is None or (isinstance(asked, str) and asked == Unchanged.name):
+        return Unchanged()
+    if isinstance(asked, Transform) or (isinstance(asked, str) and asked in (AUTO, *_FAMILIES)):
+        return asked
+    names = (AUTO, *_FAMILIES, "none")
+    raise ValueError(f"transforms: expected one of {names}, an object such as BoxCox(), or None, got {asked!r}")
+
+
+def _candidates(wish: str, column: Array, name: Any) -> Sequence[Transform]:
+    """What a column may have, the first being what it has unless another is better."""
+    seen = column[~np.isnan(column)]
+    if wish != AUTO:
+        made = _FAMILIES[wish](seen)
+        if not made:
+            raise ValueError(
+                f"transforms: expected values from 0 on in column {name!r} for {wish!r}, and up to {_RANGES[-1]:g} for "
+                f"'logit', got {seen.min():g} to {seen.max():g}: BoxCox(lower=…), Logit(lower=…, upper=…) and "
+                "'yeo-johnson' take others"
+            )
+        return made
+    if not _is_continuous(seen):
+        return [Unchanged()]
+    bounded = [kind for kind in _logits(seen) if seen.max() > _NEAR_ITS_END * kind.upper]
+    return [Unchanged(), *_powers(seen, _POWERS), *_sided(seen), *bounded]
+
+
+def _powers(seen: Array, powers: Sequence[float]) -> list[Transform]:
+    if seen.min() < 0.0:
+        return []
+    return [BoxCox(power=power, shift=shift * _unit(seen)) for power in powers for shift in _SHIFTS]
+
+
+def _sided(seen: Array) -> list[Transform]:
+    return [YeoJohnson(power=power, centre=float(np.median(seen)), unit=_unit(seen)) for power in _SIDED]
+
+
+def _logits(seen: Array) -> list[Logit]:
+    """That of shares or of percentages."""
+    return [Logit(upper=end) for end in _RANGES if seen.min() >= 0.0 and seen.max() <= end][:1]
+
+
+def _unit(seen: Array) -> float:
+    return float(np.std(seen)) or 1.0
+
+
+_FAMILIES: Mapping[str, Callable[[Array], Sequence[Transform]]] = {
+    "log": lambda seen: _powers(seen, (0.0,)),
+    "box-cox": lambda seen: _powers(seen, _POWERS),
+    "yeo-johnson": _sided,
+    "logit": _logits,
+}
+
+
+def _is_continuous(seen: Array) -> bool:
+    """Whether no value is frequent or a gross error, they are many, and they are enough."""
+    counts = np.unique(seen, return_counts=True)[1]
+    accepted = Accepted.of(seen[:, None])
+    inside = seen.min() >= accepted.low[0] and seen.max() <= accepted.high[0]
+    return bool(inside) and len(seen) >= _FEWEST and len(counts) >= _FEW_VALUES and counts.max() <= _ATOM * len(seen)
+
+
+def _best(
+    candidates: Sequence[Transform], inputs: Array, values: Array, p: int, features: Array, *, cautious: bool
+) -> Transform:
+    """The most likely candidate; the first unless the gain is clear, where that is asked."""
+    rows, before, after = _neighbours(inputs, values[:, p])
+    if len(candidates) == 1 or len(rows) < (_FEWEST if cautious else 3):
+        return candidates[0]
+    others = _correlated(features, p)[rows]
+    column = values[:, p]
+    likelihoods = np.array([_log_densities(each, column, rows, before, after, others) for each in candidates])
+    best = int(np.argmax(likelihoods.mean(axis=1)))
+    if not cautious or best == 0:
+        return candidates[best]
+    gain = Difference.of_groups(likelihoods[best] - likelihoods[0], np.arange(len(rows)) * _GROUPS // len(rows))
+    is_clear = gain.exceeds(_LEAST_GAIN, critical_value(len(candidates) - 1, _GROUPS - 1))
+    return candidates[best] if is_clear else candidates[0]
+
+
+def _log_densities(
+    transform: Transform, column: Array, rows: Array, before: Array, after: Array, others: Array
+) -> Array:
+    """Log-densities of values, means of those given their neighbours and other columns, and given these only."""
+    z = transform.forward(column)
+    one = np.ones((len(rows), 1))
+    near = np.column_stack([one, z[before], z[after], others])
+    total = transform.log_slope(column[rows])
+    for design in (near, np.column_stack([one, others])):
+        weights = np.linalg.lstsq(design, z[rows], rcond=None)[0]
+        error = z[rows] - design @ weights
+        variance = max(float(error @ error) / max(len(rows) - design.shape[1], 1), np.finfo(np.float64).tiny)
+        total = total - 0.25 * (error**2 / variance + np.log(2.0 * np.pi * variance))
+    return total
+
+
+def _neighbours(inputs: Array, column: Array) -> tuple[Array, Array, Array]:
+    """Rows with a value, at most 2,000, and for each of them two rows next to it that have one."""
+    seen = np.flatnonzero(~np.isnan(column))
+    if len(seen) < 3:
+        return seen[:0], seen[:0], seen[:0]
+    if inputs.shape[1] == 1:
+        rows, before, after = seen[1:-1], seen[:-2], seen[2:]
+    else:
+        near = cKDTree(inputs[seen]).query(inputs[seen], 3)[1]
+        rows, before, after = seen, seen[near[:, 1]], seen[near[:, 2]]
+    some = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _MOST)).astype(np.int64))
+    return rows[some], before[some], after[some]
+
+
+def _features(kinds: list[Transform], values: Array) -> Array:
+    """Standardised transforms of the columns, gaps on straight lines, ``(n, P)``."""
+    rows = np.arange(len(values))
+    filled = []
+    for kind, column in zip(kinds, values.T, strict=True):
+        seen = ~np.isnan(column)
+        filled.append(np.interp(rows, rows[seen], kind.forward(column[seen])))
+    table = np.column_stack(filled)
+    unit = table.std(axis=0)
+    return (table - table.mean(axis=0)) / np.where(unit > 0.0, unit, 1.0)
+
+
+def _correlated(features: Array, p: int) -> Array:
+    """The columns that are most correlated with one, in the order of the table."""
+    others = np.delete(features, p, axis=1)
+    strength = np.abs(features[:, p] @ others)
+    return others[:, np.sort(np.argsort(-strength, kind="stable")[:_OTHERS])]
+
+
+def _check_values(transforms: Transforms, values: Array) -> None:
+    """Refuse declared transforms that do not take the values of their columns."""
+    for kind, name, column in zip(transforms.kinds, transforms.names, values.T, strict=True):
+        beyond = (column < kind.ends[0]) | (column > kind.ends[1])
+        if beyond.any():
+            raise ValueError(
+                f"transforms: expected values from {kind.ends[0]:g} to {kind.ends[1]:g} in column {name!r} for {kind}, "
+                f"got {column[beyond][0]:g}"
+            )
+    transforms.forward(values)

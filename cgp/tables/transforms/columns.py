@@ -1,0 +1,245 @@
+"""The transforms of all columns of a table, and a posterior of transformed columns in the user's units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from cgp.comparisons import gaussian_scores
+from cgp.regression.posterior import Marginals, Posterior
+
+from .kinds import Transform, Unchanged
+
+__all__ = ["TransformedPosterior", "Transforms", "ValueScores"]
+
+Array = NDArray[Any]
+
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)  # exact to 1e-9 for logarithms of deviation 2
+_SHARES = _WEIGHTS / _WEIGHTS.sum()
+_LEVELS = (np.arange(400) + 0.5) / 400  # of the quantiles that the CRPS is a mean over
+_DRAWS = 1000  # for the error of a sum beyond its linear part
+_AT_ONCE = 2_000_000  # drawn values
+
+
+class ValueScores(NamedTuple):
+    """Scores of values under their predictive distributions, of one shape, in the user's units.
+
+    Attributes:
+        errors: standardised, in which the distribution is normal.
+        nll: negative log-densities in nats.
+        crps: continuous ranked probability scores.
+    """
+
+    errors: Array
+    nll: Array
+    crps: Array
+
+    @classmethod
+    def gaussian(cls, errors: Array, sd: Array) -> Self:
+        """Scores of Gaussians with these errors and standard deviations."""
+        return cls(errors / sd, *gaussian_scores(errors, sd))
+
+    def in_units(self, unit: Array) -> ValueScores:
+        """The scores of values that are divided by units."""
+        return ValueScores(self.errors, self.nll - np.log(unit), self.crps / unit)
+
+
+@dataclass(frozen=True)
+class Transforms:
+    """One transform for each of P columns.
+
+    Values have the columns last, unless ``outputs`` says which column each place of the last axis is of.
+
+    Attributes:
+        kinds: the transforms.
+        names: of the columns.
+    """
+
+    kinds: tuple[Transform, ...]
+    names: tuple[Any, ...]
+
+    @classmethod
+    def none(cls, names: Sequence[Any]) -> Self:
+        """Columns as they are."""
+        return cls((Unchanged(),) * len(names), tuple(names))
+
+    @property
+    def changed(self) -> list[int]:
+        """The columns that are transformed."""
+        return [column for column, kind in enumerate(self.kinds) if not isinstance(kind, Unchanged)]
+
+    def forward(self, values: Array, outputs: Array | None = None) -> Array:
+        """Transformed values.
+
+        Args:
+            values: ``(..., t)``.
+            outputs: the column of each place, ``(t,)``; None is all columns in order.
+
+        Returns:
+            ``(..., t)``, NaN where they are.
+
+        Raises:
+            ValueError: if there is a value that a transform does not take.
+        """
+        result = self._applied("forward", values, outputs)
+        wrong = np.argwhere(~np.isfinite(result) & np.isfinite(values))
+        if len(wrong):
+            column = int(wrong[0][-1] if outputs is None else outputs[wrong[0][-1]])
+            raise ValueError(
+                f"column {self.names[column]!r}: expected values that {self.kinds[column]} takes, got "
+                f"{values[tuple(wrong[0])]:g}: a shift or a margin above 0 takes the ends themselves"
+            )
+        return result
+
+    def inverse(self, values: Array, outputs: Array | None = None) -> Array:
+        """The values of transformed ones ``(..., t)``."""
+        return self._applied("inverse", values, outputs)
+
+    def undone(self, posterior: Posterior) -> Posterior | TransformedPosterior:
+        """The posterior of values from that of their transforms."""
+        return TransformedPosterior(posterior, self) if self.changed else posterior
+
+    def content(self) -> list[dict[str, Any]]:
+        """The transforms as values for JSON."""
+        return [kind.content() for kind in self.kinds]
+
+    def moments(self, mean: Array, sd: Array, outputs: Array | None = None) -> Marginals:
+        r"""Means and standard deviations of values whose transforms are Gaussian, by Gauss–Hermite quadrature.
+
+        .. math:: \int T^{-1}(\mu + s x)\, N(x; 0, 1)\, dx
+
+        Args:
+            mean: of the transforms, ``(S, ..., t)`` for the S members of a mixture.
+            sd: likewise.
+            outputs: the column of each place, ``(t,)``; None is all columns in order.
+
+        Returns:
+            ``(..., t)`` each.
+        """
+        centre = self.inverse(mean.mean(0), outputs)
+        first, second = np.zeros((2, *centre.shape))
+        for node, share in zip(_NODES, _SHARES, strict=True):
+            away = self.inverse(mean + node * sd, outputs) - centre
+            first += share * away.mean(0)
+            second += share * np.square(away).mean(0)
+        return Marginals(centre + first, np.sqrt((second - first**2).clip(min=0.0)))
+
+    def scores(self, truth: Array, mean: Array, sd: Array) -> ValueScores:
+        """Scores of values whose transforms are Gaussian.
+
+        The CRPS is that of 400 quantiles in columns that are transformed, and exact in the others.
+
+        Args:
+            truth: ``(n, P)``, NaN for values without a score.
+            mean: of their transforms, ``(n, P)``.
+            sd: likewise.
+
+        Returns:
+            ``(n, P)`` each.
+        """
+        errors, nll, crps = ValueScores.gaussian(self.forward(truth) - mean, sd)
+        for p in self.changed:
+            nll[:, p] -= self.kinds[p].log_slope(truth[:, p].clip(*self.kinds[p].ends))
+            crps[:, p] = _quantile_score(self.kinds[p], mean[:, p], sd[:, p], truth[:, p])
+        return ValueScores(errors, nll, crps)
+
+    def _applied(self, function: str, values: Array, outputs: Array | None) -> Array:
+        result = np.array(values, dtype=np.float64)
+        for p in self.changed:
+            places: Any = p if outputs is None else outputs == p
+            result[..., places] = getattr(self.kinds[p], function)(result[..., places])
+        return result
+
+
+@dataclass(frozen=True)
+class TransformedPosterior:
+    """What observations say of columns, in the user's units, by a posterior of their transforms.
+
+    Attributes:
+        latent: of the transforms.
+        transforms: of all its columns, some of which change them.
+    """
+
+    latent: Posterior
+    transforms: Transforms
+
+    def marginals(self, X: Array) -> Marginals:
+        """Mean and standard deviation of readings of every column at inputs ``(t, d)``, ``(t, P)`` each."""
+        scaling = self.latent.units.outputs
+        means, variances = self.latent.members(X, include_noise=True)
+        return self.transforms.moments(scaling.undo(means), np.sqrt(variances) * scaling.unit)
+
+    def draw_at(self, X: Array, outputs: Array, count: int, random_state: Any, *, include_noise: bool) -> Array:
+        """Joint draws of readings at inputs ``(t, d)``, each of one column ``(t,)``, ``(count, t)``."""
+        draws = self.latent.draw_at(X, outputs, count, random_state, include_noise=include_noise)
+        return self.transforms.inverse(draws, np.asarray(outputs))
+
+    def totals(
+        self, X: Array, outputs: Array, weights: Array, sums: Array, *, include_noise: bool
+    ) -> tuple[Array, Array]:
+        r"""Weighted sums of readings at inputs, each of one column, with their variances.
+
+        .. math:: E\Big[\sum_i w_i y_i\Big] = \sum_i w_i E[y_i], \qquad
+            V = a^\top (C + \sigma^2 I) a\, \frac{\hat V_S[\sum_i w_i y_i]}{\hat V_S[a^\top z]}, \qquad
+            a_i = w_i \frac{E[y_i (z_i - \mu_i)]}{s_i^2}
+
+        Means are by quadrature, and variances are those of the best linear function of the transforms, which are exact,
+        times the ratio of both in a thousand joint draws, which is 1 in columns that are not transformed.
+
+        Args:
+            X: inputs, ``(t, d)``.
+            outputs: column at each input, ``(t,)``.
+            weights: ``(t,)``.
+            sums: index of the sum that each belongs to, ``(t,)``; each of 0 … A-1 occurs.
+            include_noise: True: it is readings that have their units.
+
+        Returns:
+            Means and variances, ``(A,)`` each.
+
+        Raises:
+            ValueError: without noise.
+        """
+        if not include_noise:
+            raise ValueError(
+                "include_noise: expected True where columns are transformed, as the functions beneath their readings "
+                "have other units; transforms=None fits them as they are"
+            )
+        count = int(sums.max()) + 1
+        places, number = np.unique(X, axis=0, return_inverse=True)
+        cells = number.reshape(-1), outputs
+        readings, latent = self.marginals(places), self.latent.marginals(places)
+        slopes = self._slopes(latent.mean[cells], latent.sd[cells], outputs) * weights
+        variances = self.latent.totals(X, outputs, slopes, sums)[1]
+        summed = np.zeros((2, 2, count))
+        parts = max(_DRAWS * len(X) // _AT_ONCE, 1)
+        for part in range(parts):
+            draws = self.latent.draw_at(X, outputs, -(-_DRAWS // parts), part, include_noise=True)
+            linear = (draws - latent.mean[cells]) * slopes
+            exact = (self.transforms.inverse(draws, outputs) - readings.mean[cells]) * weights
+            for k, values in enumerate((linear, exact)):
+                totals = np.stack([np.bincount(sums, each, count) for each in values])
+                summed[k] += totals.sum(0), np.square(totals).sum(0)
+        drawn = summed[:, 1] - summed[:, 0] ** 2 / (-(-_DRAWS // parts) * parts)
+        means = np.bincount(sums, weights * readings.mean[cells], count)
+        return means, variances * np.divide(drawn[1], drawn[0], out=np.ones(count), where=drawn[0] > 0.0)
+
+    def _slopes(self, mean: Array, sd: Array, outputs: Array) -> Array:
+        """Slopes of the best linear functions of transforms, 1 in columns that are not transformed."""
+        slopes = np.zeros_like(mean)
+        for node, share in zip(_NODES, _SHARES, strict=True):
+            slopes += share * node * self.transforms.inverse(mean + node * sd, outputs)
+        return np.where(np.isin(outputs, self.transforms.changed), slopes / sd, 1.0)
+
+
+def _quantile_score(kind: Transform, mean: Array, sd: Array, truth: Array) -> Array:
+    """The CRPS as twice the mean of the quantiles' scores."""
+    score = np.zeros_like(truth)
+    for level in _LEVELS:
+        error = truth - kind.inverse(mean + norm.ppf(level) * sd)
+        score += np.maximum(level * error, (level - 1.0) * error)
+    return score * (2.0 / len(_LEVELS))

@@ -1,0 +1,99 @@
+"""What transforms of columns are worth: the default imputer with and without them, on hidden blocks of tables."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cgp import CorrelatedGPImputer, assess_gaps
+from cgp.tables.frames.table import read_table
+from cgp.tables.transforms.choice import chosen_transforms
+from experiments.studies.regression.multioutput import SETS, stations
+from experiments.studies.regression.problems import Array
+from experiments.studies.regression.report import cached_row, write_results
+
+__all__ = ["TABLES", "transforms"]
+
+_METHODS = {"as they are": None, "transformed": "auto"}
+_HOURS = slice(2_000, 3_000)  # of a year of air quality
+_HALF_HOURS = slice(8_000, 9_000)  # of a year of fluxes
+
+
+def transforms(data: Path, out: Path, sets: Sequence[str] = (), maskings: int = 3, seed: int = 1) -> None:
+    """NLL (with the Jacobian), CRPS and coverage of the default imputer with and without transforms of columns.
+
+    A tenth of the values is hidden at a time, in single values and blocks of several lengths. The error of the
+    difference is that over the blocks.
+
+    Args:
+        data: folder with ``multioutput``, ``flux``, and ``series``, text files whose columns are outputs.
+        out: folder of tables and rows.
+        sets: names of :data:`TABLES`; none is all.
+        maskings: how many times values are hidden.
+        seed: of the places of the blocks.
+    """
+    rows = []
+    for name in sets or TABLES:
+        row = cached_row(out / "transforms", {"set": name}, partial(_row, data, name, maskings, seed), seed=seed)
+        rows += [{"set": name, **scores} for scores in row.get("methods", [row])]
+    columns = ("nll", "ahead", "crps", "coverage", "processor_seconds")
+    write_results(out, "regression-transforms", "Transforms of columns", rows, ("set", "changed", "method"), columns)
+
+
+def _row(data: Path, name: str, maskings: int, seed: int) -> dict[str, Any]:
+    values = TABLES[name](data)
+    changed = len(chosen_transforms("auto", read_table(values, None)[0]).changed)
+    methods = {label: CorrelatedGPImputer(transforms=kind, random_state=0) for label, kind in _METHODS.items()}
+    report = assess_gaps(values, methods=methods, maskings=maskings, random_state=seed)
+    plain, rows = next(iter(methods)), []
+    for label, trial in report.trials.items():
+        scores = {each: report.strata.mean(getattr(trial.scores, each)) for each in ("nll", "crps", "coverage")}
+        rows.append({"changed": changed, "method": label, **scores, "processor_seconds": trial.seconds})
+        if label != plain:
+            ahead = report.difference(label, plain)
+            rows[-1] |= {"ahead": ahead.mean, "ahead_se": ahead.error}
+    return {"methods": rows}
+
+
+def _text(data: Path, file: str, first: int, count: int, columns: Sequence[int]) -> Array:
+    rows = np.loadtxt(data / "series" / f"{file}.txt", max_rows=first + count)
+    return rows[first:, list(columns)]
+
+
+def _gases(data: Path) -> Array:
+    """Five gases and a temperature by the hour."""
+    table = pd.read_csv(data / "multioutput" / "airquality" / "AirQualityUCI.csv.xz", sep=";", decimal=",")
+    values = table[["CO(GT)", "C6H6(GT)", "NOx(GT)", "NO2(GT)", "PT08.S5(O3)", "T"]].iloc[_HOURS].to_numpy(np.float64)
+    return np.where(values == -200.0, np.nan, values)
+
+
+def _fluxes(data: Path) -> Array:
+    """Fluxes of heat, radiation, humidity, the deficit of vapour and friction by the half-hour."""
+    path = data / "flux" / "Example_DETha98.txt.xz"
+    table = pd.read_csv(path, sep="\t", lineterminator="\r", skiprows=[1], na_values=[-9999, -9999.0])
+    return table[["LE", "H", "Tair", "rH", "VPD", "Ustar"]].iloc[_HALF_HOURS].to_numpy(np.float64)
+
+
+def _wind(data: Path) -> Array:
+    """Speeds at four stations by the half-hour."""
+    return stations(data / "multioutput", np.arange(1_000.0, 1_500.0, 0.5), "WSPD")
+
+
+TABLES: Mapping[str, Callable[[Path], Array]] = {
+    "gases": _gases,
+    "fluxes": _fluxes,
+    "wind": _wind,
+    "traffic": partial(_text, file="traffic", first=3_000, count=1_000, columns=range(6, 12)),
+    "electricity": partial(_text, file="electricity", first=1_000, count=1_000, columns=range(6)),
+    "rivers": partial(_text, file="bafu", first=40_000, count=1_000, columns=range(1, 7)),
+    "roads": lambda data: _text(data, "z_guangzhou", first=0, count=8, columns=range(500)).T,
+    "temperature": partial(_text, file="temperature", first=2_000, count=1_000, columns=range(5)),
+    "transformer": partial(_text, file="z_etth", first=4_000, count=1_000, columns=range(7)),
+    "chlorine": partial(_text, file="chlorine", first=0, count=1_000, columns=range(6)),
+    "stocks": partial(_text, file="stock-exchange", first=2_000, count=600, columns=range(5)),
+    "exchange": lambda data: SETS["exchange"](data / "multioutput", 1)[1],
+}
+"""Tables ``(n, P)`` by name: skewed ones first."""

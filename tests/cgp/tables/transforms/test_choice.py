@@ -1,0 +1,171 @@
+"""Which transforms columns get, and what the imputer does with them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cgp import CorrelatedGPImputer
+from cgp.tables.frames.table import read_table
+from cgp.tables.transforms.choice import chosen_transforms, restored_setting, setting_content
+from cgp.tables.transforms.kinds import BoxCox, Logit, Unchanged, YeoJohnson
+from tests.cgp.tables.transforms.test_columns import QUICK, skewed
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def series(count=800, seed=0):
+    """Two related autoregressions of unit variance."""
+    rng = np.random.default_rng(seed)
+    shared, own = rng.normal(size=(count, 1)), 0.6 * rng.normal(size=(count, 2))
+    latent = np.zeros((count, 2))
+    for t in range(1, count):
+        latent[t] = 0.8 * latent[t - 1] + 0.5 * (shared[t] + own[t])
+    return latent / latent.std(axis=0)
+
+
+def chosen(values, asked="auto"):
+    return chosen_transforms(asked, read_table(values, None)[0]).kinds
+
+
+def test_it_finds_the_transform_that_made_a_column():
+    latent = series()
+    kinds = chosen(np.column_stack([np.exp(latent[:, 0]), latent[:, 1]]))
+    assert isinstance(kinds[0], BoxCox)
+    assert kinds[0].power == 0.0
+    assert kinds[1] == Unchanged()
+    assert isinstance(chosen(100.0 / (1.0 + np.exp(-3.0 * latent)))[0], Logit)
+
+
+def test_gaussian_columns_stay_as_they_are():
+    """Of forty columns of twenty tables, none is transformed by chance."""
+    for seed in range(20):
+        assert chosen(series(300, seed)) == (Unchanged(), Unchanged())
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        lambda x: np.where(x < 0.0, 0.0, np.exp(x)),  # rain: half of it is none
+        lambda x: np.round(np.exp(x)),  # counts
+        lambda x: np.exp(x)[:90],  # too few
+        lambda x: np.append(np.exp(x), 1e5),  # a code of a failed sensor
+        lambda x: np.ones_like(x),
+    ],
+)
+def test_atoms_counts_few_values_and_errors_are_left(column):
+    assert chosen(column(series()[:, :1].ravel())[:, None]) == (Unchanged(),)
+
+
+def test_units_and_order_of_columns_do_not_matter():
+    latent = series()
+    table = np.column_stack([np.exp(latent[:, 0]), latent[:, 1], np.exp(0.5 * latent[:, 1])])
+    table[50:80, 0] = table[200, 1] = np.nan
+    kinds = chosen(table)
+    scaled, turned = chosen(table * [1e-3, 5.0, 1e4]), chosen(table[:, [2, 0, 1]])
+    assert turned == tuple(kinds[p] for p in (2, 0, 1))
+    for kind, other, unit in zip(kinds, scaled, (1e-3, 5.0, 1e4), strict=True):
+        y = np.array([0.5, 1.5, 3.0])
+        z, z_scaled = kind.forward(y), other.forward(y * unit)
+        assert type(kind) is type(other)
+        assert np.diff(z_scaled)[1] / np.diff(z_scaled)[0] == pytest.approx(np.diff(z)[1] / np.diff(z)[0])
+
+
+def test_filled_values_follow_units_and_columns():
+    table = skewed()
+    options = {**QUICK, "transforms": {0: "log", 2: Logit()}}
+    filled = CorrelatedGPImputer(**options).fit_transform(table)
+    scaled = CorrelatedGPImputer(**options).fit_transform(table * [1e3, 1.0, 1.0])
+    np.testing.assert_allclose(scaled[:, 0], 1e3 * filled[:, 0], rtol=1e-5)
+    turned = CorrelatedGPImputer(**{**options, "transforms": {1: "log", 0: Logit()}}).fit_transform(table[:, [2, 0, 1]])
+    np.testing.assert_allclose(turned[:, [1, 2, 0]], filled, rtol=1e-4)
+
+
+def test_no_transform_is_what_there_is_without_the_option():
+    table = skewed()
+    plain = CorrelatedGPImputer(transforms=None, **QUICK).fit(table)
+    for asked in ("none", {0: None}, {1: Unchanged()}, "auto"):  # 60 rows are too few to choose by
+        other = CorrelatedGPImputer(transforms=asked, **QUICK).fit(table)
+        np.testing.assert_array_equal(other.transform(table), plain.transform(table))
+        np.testing.assert_array_equal(other.std_, plain.std_)
+        np.testing.assert_array_equal(other.interval(), plain.interval())
+        np.testing.assert_array_equal(other.draws(2), plain.draws(2))
+        np.testing.assert_array_equal(other.aggregate(), plain.aggregate())
+
+
+def test_a_transformed_imputer_is_that_of_the_transformed_table():
+    """Residuals, updates, other tables and forecasts, with the logarithm taken by hand."""
+    table = pd.DataFrame(skewed()[:, :2], columns=["a", "b"], index=pd.date_range("2024", periods=60, freq="h"))
+    kind = BoxCox(shift=0.1)
+    by_hand = table.assign(a=np.log(table["a"] + 0.1))
+    ours = CorrelatedGPImputer(transforms={"a": kind}, **QUICK).fit(table.iloc[:50])
+    other = CorrelatedGPImputer(**QUICK).fit(by_hand.iloc[:50])
+    pd.testing.assert_frame_equal(ours.residuals(), other.residuals(), atol=1e-9)
+    ours.update(table.iloc[50:])
+    other.update(by_hand.iloc[50:])
+    mean, sd = other.forecast(3)
+    np.testing.assert_allclose(ours.forecast(3).mean["a"], np.exp(mean["a"] + sd["a"] ** 2 / 2) - 0.1, rtol=1e-3)
+    np.testing.assert_allclose(ours.forecast(3).mean["b"], mean["b"], rtol=1e-9)
+    for end, hand in zip(ours.interval(0.8), other.interval(0.8), strict=True):
+        np.testing.assert_allclose(end["a"], np.maximum(np.exp(hand["a"]) - 0.1, 0.0), rtol=1e-9)
+    further = table.iloc[:4].assign(b=[np.nan, 0.1, np.nan, 0.3]).set_axis(range(4))
+    apart = ours.transform(further.set_axis(table.index[:4]))
+    assert np.isfinite(apart).all().all()
+
+
+def test_rows_at_no_known_place_are_filled_from_themselves():
+    table = skewed()[:, :2]
+    ours = CorrelatedGPImputer(transforms={0: BoxCox()}, **QUICK).fit(table)
+    by_hand = CorrelatedGPImputer(**QUICK).fit(np.column_stack([np.log(table[:, 0]), table[:, 1]]))
+    new = np.array([[np.nan, 0.5], [7.0, np.nan], [np.nan, np.nan]])
+    logs = by_hand.transform(np.column_stack([np.log(new[:, 0]), new[:, 1]]))
+    filled = ours.transform(new)
+    assert filled[1, 1] == pytest.approx(logs[1, 1])
+    assert (filled[[0, 2], 0] > np.exp(logs[[0, 2], 0])).all()  # the mean is above the median
+
+
+def test_saved_and_read_it_fills_the_same(tmp_path):
+    table = skewed()
+    first = CorrelatedGPImputer(transforms={0: "log", 2: Logit()}, **QUICK).fit(table)
+    first.save(tmp_path)
+    second = CorrelatedGPImputer.load(tmp_path)
+    assert second.transforms_ == first.transforms_
+    assert second.transforms == {0: "log", 2: Logit()}
+    np.testing.assert_allclose(second.transform(table), first.transform(table), rtol=1e-9)
+    np.testing.assert_allclose(second.interval(), first.interval(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("asked", [None, "auto", BoxCox(power=0.5), {"a": Logit(), 3: None}])
+def test_the_argument_goes_through_json(asked):
+    assert restored_setting(setting_content(asked)) == asked
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("sqrt", "transforms: expected one of .*'box-cox'.*, an object such as BoxCox.., or None, got 'sqrt'"),
+        ({5: "log"}, r"transforms: expected columns to fill, \[0, 1, 2\], got \[5\]"),
+        ({1: "log"}, "transforms: expected values from 0 on in column 'column 1' for 'log'"),
+        ({1: BoxCox()}, "transforms: expected values from 0 to inf in column 'column 1'"),
+    ],
+)
+def test_what_a_column_cannot_have_is_refused(asked, message):
+    with pytest.raises(ValueError, match=message):
+        CorrelatedGPImputer(transforms=asked, **QUICK).fit(skewed())
+
+
+def test_a_later_value_that_has_no_logarithm_is_named():
+    imputer = CorrelatedGPImputer(transforms={0: BoxCox()}, **QUICK).fit(skewed())
+    with pytest.raises(ValueError, match="column 'column 0': expected values that BoxCox.* takes, got -1"):
+        imputer.update(np.array([[-1.0, 0.0, 0.5]]))
+
+
+def test_panels_have_no_transforms():
+    tables = [skewed()[:20, :2] for _ in range(3)]
+    with pytest.raises(ValueError, match="transforms: expected one of .* for a panel, got 'log'"):
+        CorrelatedGPImputer(transforms="log").fit(tables)
+
+
+def test_a_declared_family_finds_its_power():
+    latent = series()
+    assert chosen(np.exp(latent), "box-cox")[0].power == 0.0
+    assert isinstance(chosen(latent, "yeo-johnson")[0], YeoJohnson)

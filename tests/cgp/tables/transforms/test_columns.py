@@ -1,0 +1,115 @@
+"""Moments, sums and scores of transformed columns, against closed forms and draws."""
+
+import numpy as np
+import pytest
+from scipy.stats import lognorm, norm
+
+from cgp import CorrelatedGPImputer
+from cgp.comparisons import gaussian_scores
+from cgp.regression import MAP
+from cgp.tables.transforms.columns import Transforms
+from cgp.tables.transforms.kinds import BoxCox, Logit, Unchanged, YeoJohnson
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+QUICK = {"structure": "coregionalised", "inference": MAP(max_steps=30), "random_state": 0}
+KINDS = (BoxCox(), Unchanged(), YeoJohnson(power=0.5), Logit(margin=0.0))
+
+
+def transforms():
+    return Transforms(KINDS, tuple("abcd"))
+
+
+def skewed(count=60):
+    """Three columns: one long-tailed and positive, one Gaussian, one between 0 and 1; with gaps."""
+    t, rng = np.arange(count) / 4.0, np.random.default_rng(0)
+    latent = np.column_stack([np.sin(t), np.sin(t + 0.3), np.cos(t / 2)]) + 0.2 * rng.normal(size=(count, 3))
+    table = np.column_stack([np.exp(1.5 * latent[:, 0]), latent[:, 1], 1.0 / (1.0 + np.exp(-2.0 * latent[:, 2]))])
+    table[10:18, 0] = table[14:25, 1] = table[30:36, 2] = table[45, :2] = table[50:53, 0] = np.nan
+    return table
+
+
+@pytest.fixture(scope="module")
+def imputer():
+    kinds = {0: "log", 2: Logit()}
+    return CorrelatedGPImputer(transforms=kinds, **QUICK).fit(skewed())
+
+
+def test_moments_are_those_of_the_log_normal():
+    mean, sd = transforms().moments(np.full((1, 1, 4), 0.3), np.full((1, 1, 4), 0.8))
+    assert mean[0, 0] == pytest.approx(lognorm(0.8, scale=np.exp(0.3)).mean(), rel=1e-9)
+    assert sd[0, 0] == pytest.approx(lognorm(0.8, scale=np.exp(0.3)).std(), rel=1e-9)
+    assert (mean[0, 1], sd[0, 1]) == pytest.approx((0.3, 0.8), rel=1e-12)
+    z = norm.ppf((np.arange(200_000) + 0.5) / 200_000)
+    for p in (2, 3):
+        values = KINDS[p].inverse(0.3 + 0.8 * z)
+        assert (mean[0, p], sd[0, p]) == pytest.approx((values.mean(), values.std()), rel=1e-4)
+
+
+def test_moments_of_a_mixture_are_those_of_its_members():
+    means, sds = np.array([[[0.1] * 4], [[0.9] * 4]]), np.array([[[0.5] * 4], [[0.2] * 4]])
+    mean, sd = transforms().moments(means, sds)
+    parts = [transforms().moments(means[[k]], sds[[k]]) for k in range(2)]
+    expected = np.mean([part.mean for part in parts], axis=0)
+    np.testing.assert_allclose(mean, expected)
+    second = np.mean([part.sd**2 + part.mean**2 for part in parts], axis=0)
+    np.testing.assert_allclose(sd, np.sqrt(second - expected**2))
+
+
+def test_scores_have_the_jacobian():
+    truth = np.tile([[1.3, 1.3, 1.3, 0.7]], (5, 1)) * np.linspace(0.5, 1.2, 5)[:, None]
+    mean, sd = np.full((5, 4), 0.2), np.full((5, 4), 0.6)
+    errors, nll, crps = transforms().scores(truth, mean, sd)
+    known = lognorm(0.6, scale=np.exp(0.2))
+    np.testing.assert_allclose(nll[:, 0], -known.logpdf(truth[:, 0]))
+    plain = gaussian_scores(truth[:, 1] - 0.2, sd[:, 1])
+    np.testing.assert_allclose([nll[:, 1], crps[:, 1]], plain)
+    np.testing.assert_allclose(norm.cdf(errors[:, 0]), known.cdf(truth[:, 0]))
+    steps = np.linspace(1e-6, 40.0, 400_001)
+    for row in range(5):
+        integral = np.trapezoid((known.cdf(steps) - (steps >= truth[row, 0])) ** 2, steps)
+        assert crps[row, 0] == pytest.approx(integral, rel=2e-3)
+
+
+def test_what_is_filled_is_the_mean_of_the_draws(imputer):
+    """And intervals have their quantiles; a column that is not transformed has what it has without transforms."""
+    table = skewed()
+    gaps = np.isnan(table)
+    draws = np.stack(imputer.draws(4000, random_state=0))[:, gaps]
+    mean, sd = imputer.transform(table)[gaps], imputer.std_[gaps]
+    assert (np.abs(draws.mean(axis=0) - mean) < 5.0 * draws.std(axis=0) / np.sqrt(4000.0)).all()
+    np.testing.assert_allclose(draws.std(axis=0), sd, rtol=0.25)
+    lower, upper = (end[gaps] for end in imputer.interval(0.9))
+    np.testing.assert_allclose((draws < lower).mean(axis=0), 0.05, atol=0.015)
+    np.testing.assert_allclose((draws > upper).mean(axis=0), 0.05, atol=0.015)
+    positive = np.stack(imputer.draws(50))[:, :, [0, 2]]
+    assert (positive >= 0.0).all()
+    assert (positive[:, :, 1] <= 1.0).all()
+
+
+@pytest.mark.parametrize("how", ["sum", "mean"])
+def test_sums_have_the_error_of_long_monte_carlo(imputer, how):
+    labels, weights = np.arange(60) // 20, np.linspace(0.5, 1.5, 60)
+    total, std = imputer.aggregate(labels, how, weights=weights)
+    draws = np.stack(imputer.draws(20_000, random_state=5)) * weights[:, None]
+    sums = np.stack([draws[:, labels == k].sum(axis=1) / (1.0 if how == "sum" else weights[labels == k].sum())
+                     for k in range(3)], axis=1)  # fmt: skip
+    spread = sums.std(axis=0)
+    np.testing.assert_allclose(total, sums.mean(axis=0), atol=5e-2 * (spread.max() + 1e-9))
+    uncertain = std > 0.0
+    np.testing.assert_allclose(std[uncertain], spread[uncertain], rtol=0.06)
+    np.testing.assert_allclose(spread[~uncertain], 0.0, atol=1e-9)
+
+
+def test_sums_of_columns_as_they_are_stay_exact(imputer):
+    """Beside transformed columns: the ratio of the draws is 1."""
+    plain = imputer.regressor_.posterior_
+    gaps = np.flatnonzero(np.isnan(skewed()[:, 1]))
+    inputs, zeros = gaps[:, None].astype(float), np.zeros(len(gaps), dtype=int)
+    expected = plain.totals(inputs, zeros + 1, np.ones(len(gaps)), zeros)[1]
+    assert imputer.aggregate()[1][0, 1] == pytest.approx(np.sqrt(expected[0]), rel=1e-9)
+
+
+def test_sums_of_functions_without_units_are_refused(imputer):
+    with pytest.raises(ValueError, match="include_noise: expected True where columns are transformed"):
+        imputer.aggregate(include_noise=False)
