@@ -103,7 +103,11 @@ class StateSpacePosterior:
 
     def solve(self, columns: Tensor) -> Tensor:
         r""":math:`(K + \Sigma)^{-1}B` for columns B, ``(N, P, S)``; unobserved entries are ignored."""
-        return torch.as_tensor(self._factor.smoothed(self._factor.whitened(self._chain.known(columns), None))[1])
+        return torch.as_tensor(self._smoothed_columns(columns)[1])
+
+    def smooth(self, columns: Tensor) -> Tensor:
+        r""":math:`K_{\cdot O}(K_{OO} + \Sigma_O)^{-1}B`, the means given columns B of observations, ``(N, P, S)``."""
+        return torch.as_tensor(self._smoothed_columns(columns)[0])
 
     def total_variances(self, terms: Terms) -> Tensor:
         """Variances of weighted sums of the outputs, without noise, ``(A,)``, in linear time."""
@@ -130,6 +134,10 @@ class StateSpacePosterior:
         white = self._factor.whitened(np.where(self._chain.observed[..., None], noisy, 0.0), start)
         known = self._factor.smoothed(white)[0]
         return self.mean + torch.as_tensor(np.moveaxis(prior - known, -1, 0))
+
+    def _smoothed_columns(self, columns: Tensor) -> tuple[Array, Array]:
+        smoothed: tuple[Array, Array] = self._factor.smoothed(self._factor.whitened(self._chain.known(columns), None))
+        return smoothed
 
     @lazy
     def _whitened(self) -> Any:

@@ -6,15 +6,20 @@ from .imputer import CorrelatedGPImputer
 from .referee.comparison import assess_gaps
 from .referee.report import GapReport
 from .totals import Totals
+from .transforms.kinds import BoxCox, Logit, Transform, YeoJohnson
 
 __all__ = [
+    "BoxCox",
     "CorrelatedGPImputer",
     "Forecast",
     "GapReport",
     "Interval",
+    "Logit",
     "ReadOptions",
     "TableFile",
     "Totals",
+    "Transform",
+    "YeoJohnson",
     "assess_gaps",
     "read_table",
 ]

@@ -206,7 +206,7 @@ class SeriesCorrelatedGPRegression(RegressionModel):
         other._targets = self._targets.appended(targets.expand(*self._targets.batch, -1))
         members = zip(condition.frontiers, self.observations(inputs, targets), self.components(), strict=True)
         frontiers = [advanced(*member, latest) for member in members]
-        return other, SeriesCondition(other, frontiers)
+        return other, type(condition)(other, frontiers)
 
     @torch.no_grad()
     def leave_one_out(self) -> Moments:

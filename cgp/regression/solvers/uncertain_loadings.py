@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cgp.functional.gaussians import lazy
 from cgp.functional.linalg import cholesky
-from cgp.regression.series_space import SeriesComponent
+from cgp.regression.series_space import Series, SeriesComponent, series_of
 
 from .model import Moments
-from .series import SeriesCorrelatedGPRegression
+from .series import SeriesCondition, SeriesCorrelatedGPRegression
 
 __all__ = ["UncertainLoadingsRegression"]
 
@@ -22,18 +23,25 @@ class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
 
     .. math:: y_{tp} = m_p + (\lambda_p + \delta_p)^\top f_t + u_{tp} + \epsilon_{tp}, \qquad
         \delta_p \sim N(0, V_p), \qquad
-        V_p^{-1} = I + \sigma_p^{-2}\sum_{t \in O_p} \hat f_t \hat f_t^\top
+        V_p^{-1} = I + \hat F_p^\top (K_p + \sigma_p^2 I)^{-1} \hat F_p
 
-    Means are those of :class:`SeriesCorrelatedGPRegression`; variances are larger by :math:`\hat f_t^\top V_p\hat f_t`,
-    covariances of two inputs of a process by :math:`\hat f_t^\top V_p\hat f_{t'}`. Where the shared processes are far
-    outside the range in which their loadings were learned, as at a few extreme rows, intervals are too narrow by orders
-    of magnitude without this. :math:`\hat f` are posterior means, :math:`\sigma_p^2` is the variance of the noise and
-    of the process of the output alone, and the prior of a loading is standard normal, as in :class:`.FactorLoadings`.
+    Means are those of :class:`SeriesCorrelatedGPRegression`; variances are larger by :math:`e_t^\top V_p e_t`,
+    covariances of two inputs of a process by :math:`e_t^\top V_p e_{t'}`, where
+
+    .. math:: e_t = \hat f_t - \hat F_p^\top (K_p + \sigma_p^2 I)^{-1} k_{pt}
+
+    is what the output's own process u, of covariance K and k, cannot tell from its observations: next to nothing beside
+    one of them. From the latest observation on it is :math:`\hat f_t`, which is never less in expectation and needs no
+    past. Where the shared processes are far outside the range in which their loadings were learned, as at a few extreme
+    rows, intervals are too narrow by orders of magnitude without this. :math:`\hat f` are posterior means, in the rows
+    of :math:`\hat F_p` at the output's observations, and the prior of a loading is standard normal, as in
+    :class:`.FactorLoadings`.
 
     Arguments are those of :class:`CorrelatedGPRegression`; components have :class:`.FactorLoadings`.
 
     Source:
-        Attias (2000), A variational Bayesian framework for graphical models, on the posterior of loadings.
+        Attias (2000), A variational Bayesian framework for graphical models, on the posterior of loadings; Rasmussen &
+        Williams (2006), Gaussian Processes for Machine Learning, equation 2.42, on weights beside a process.
     """
 
     name = "linear, uncertain loadings"
@@ -53,16 +61,17 @@ class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
     @torch.no_grad()
     def learn_uncertainty(self) -> None:
         """Compute the roots of V, ``(P, F, F)``, from the observations, by one smoothing pass over them."""
-        (rows,), P = self.train_inputs, self.num_processes
-        outputs, factors = rows[:, 1].long(), self._factors(rows, self.condition())
-        own = sum(component.loadings()[:, -P:].diagonal().square() for component in self.covar_module.kernels)
-        scaled = factors / (self.noise() + own[outputs]).sqrt()[:, None]
-        precision = torch.eye(self.num_factors, dtype=scaled.dtype).repeat(P, 1, 1)
-        for p in range(P):
-            precision[p] += scaled[outputs == p].mT @ scaled[outputs == p]
+        factors, precision = self.condition().factors, torch.eye(self.num_factors).repeat(self.num_processes, 1, 1)
+        precision = precision.to(factors)
+        for alone in self._alone(factors):
+            precision[alone.output] += alone.factors.mT @ alone.solved
         root = cholesky(precision, name="precision of the loadings", jitter=0.0)
         eye = torch.eye(self.num_factors, dtype=root.dtype).expand_as(root)
         self.loading_roots = torch.linalg.solve_triangular(root, eye, upper=False).mT
+
+    def condition(self) -> FactorsCondition:
+        """As :meth:`.SeriesCorrelatedGPRegression.condition`."""
+        return FactorsCondition(self)
 
     def components(self, x: Tensor | None = None) -> Iterator[list[SeriesComponent]]:
         """The components of the covariance, with the shared processes as F further outputs, never observed."""
@@ -73,8 +82,13 @@ class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
     def leave_one_out(self) -> Moments:
         """As :meth:`.SeriesCorrelatedGPRegression.leave_one_out`, with the uncertainty of the loadings."""
         mean, variance = super().leave_one_out()
-        effects = self._effects(self.train_inputs[0], self.condition())
-        return Moments(mean, variance + effects.square().sum(-1))
+        if self.loading_roots is None:
+            return Moments(mean, variance)
+        (rows,), factors = self.train_inputs, self.condition().factors
+        effects = torch.empty_like(factors)
+        for alone in self._alone(factors):
+            effects[rows[:, 1] == alone.output] = alone.solved / alone.precision[:, None]
+        return Moments(mean, variance + _scaled(effects, rows, self.loading_roots).square().sum(-1))
 
     @torch.no_grad()
     def draw(
@@ -102,8 +116,8 @@ class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
             return super()._marginals(x, condition)
         places, number = self._factor_places(x)
         mean, variance = super()._marginals(torch.cat([x, places]), condition)
-        factors = mean[len(x) :].reshape(-1, self.num_factors)[number]
-        return Moments(mean[: len(x)], variance[: len(x)] + _scaled(factors, x, self.loading_roots).square().sum(-1))
+        effects = self._unexplained(x, mean[len(x) :].reshape(-1, self.num_factors)[number], condition)
+        return Moments(mean[: len(x)], variance[: len(x)] + _scaled(effects, x, self.loading_roots).square().sum(-1))
 
     @torch.no_grad()
     def _joint(self, x: Tensor, condition: Any) -> tuple[Tensor, Tensor]:
@@ -112,10 +126,29 @@ class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
         return mean, covariance + (effects @ effects.mT) * (outputs[:, None] == outputs)
 
     def _effects(self, x: Tensor, condition: Any) -> Tensor:
-        r""":math:`\hat f_t^\top V_p^{1/2}` of rows ``(t, 2)``: ``(t, F)``."""
+        r""":math:`e_t^\top V_p^{1/2}` of rows ``(t, 2)``: ``(t, F)``."""
         if self.loading_roots is None:
             return x.new_zeros(len(x), 1)
-        return _scaled(self._factors(x, condition), x, self.loading_roots)
+        return _scaled(self._unexplained(x, self._factors(x, condition), condition), x, self.loading_roots)
+
+    def _unexplained(self, x: Tensor, factors: Tensor, condition: FactorsCondition) -> Tensor:
+        """What is left of shared processes ``(t, F)`` at rows ``(t, 2)``: e."""
+        between, left = x[:, 0] < condition.latest, factors.clone()
+        for alone in self._alone(condition.factors, x[between]) if between.any() else ():
+            left[between & (x[:, 1] == alone.output)] -= alone.kriged
+        return left
+
+    def _alone(self, factors: Tensor, x: Tensor | None = None) -> Iterator[Alone]:
+        """Every observed output by its own processes, those of rows ``(t, 2)`` if they are given."""
+        (components,), (rows,) = super().components(), self.train_inputs
+        (known,) = self.observations(rows, self.train_targets)
+        for p in (rows if x is None else x)[:, 1].long().unique().tolist():
+            mine, besides = rows[:, 1] == p, None if x is None else _first_output(x[x[:, 1] == p])
+            if mine.any():
+                seen = known.chosen(mine)
+                seen = seen._replace(places=_first_output(seen.places))
+                own = [_own(component, p, self.num_processes) for component in components]
+                yield Alone(p, series_of(seen, own, besides), factors[mine])
 
     def _factors(self, x: Tensor, condition: Any) -> Tensor:
         """Posterior means of the shared processes at rows ``(t, 2)``: ``(t, F)``."""
@@ -130,6 +163,59 @@ class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
             raise ValueError(f"x: expected rows (t, 2) and no batch of parameters, got shape {tuple(x.shape)}")
         inputs, number = x[:, 0].unique(return_inverse=True)
         return torch.cartesian_prod(inputs, self.num_processes + torch.arange(self.num_factors).to(x)), number
+
+
+class FactorsCondition(SeriesCondition):
+    """The computations on the observations that predictions share, with the shared processes at them."""
+
+    @lazy
+    def factors(self) -> Tensor:
+        """Posterior means of the shared processes at the observations, ``(n, F)``."""
+        (member,) = self.members
+        mean = member.posterior().mean
+        return mean[member.line.cells // mean.shape[-1], self._model.num_processes :]
+
+
+class Alone:
+    """One output by its own processes, shared ones in the place of its observations.
+
+    Args:
+        output: number of the output.
+        series: its own processes at its observations, and at further rows.
+        factors: shared processes at its observations, ``(n, F)``.
+    """
+
+    def __init__(self, output: int, series: Series, factors: Tensor) -> None:
+        self.output, self.factors, self._cells = output, factors, series.line.cells
+        self._posterior = series.posterior()
+        columns = factors.new_zeros(len(series.line.steps), factors.shape[-1])
+        columns[self._cells[: len(factors)]] = factors
+        self._columns = columns[:, None]
+
+    @lazy
+    def kriged(self) -> Tensor:
+        r""":math:`k^\top (K + \sigma^2 I)^{-1} F` at the further rows, ``(t, F)``."""
+        return self._posterior.smooth(self._columns)[:, 0][self._cells[len(self.factors) :]]
+
+    @lazy
+    def solved(self) -> Tensor:
+        r""":math:`(K + \sigma^2 I)^{-1} F` at the observations, ``(n, F)``."""
+        return self._posterior.solve(self._columns)[:, 0][self._cells[: len(self.factors)]]
+
+    @lazy
+    def precision(self) -> Tensor:
+        r"""The diagonal of :math:`(K + \sigma^2 I)^{-1}`, ``(n,)``."""
+        return self._posterior.precision.flatten()[self._cells[: len(self.factors)]]
+
+
+def _own(component: SeriesComponent, p: int, num_processes: int) -> SeriesComponent:
+    """The process of a component that is an output's own."""
+    loadings = component.loadings[p, component.loadings.shape[-1] - num_processes + p]
+    return component._replace(loadings=loadings.reshape(1, 1), scales=component.scales[:1])
+
+
+def _first_output(places: Tensor) -> Tensor:
+    return torch.stack([places[:, 0], torch.zeros_like(places[:, 0])], dim=-1)
 
 
 def _scaled(factors: Tensor, x: Tensor, roots: Tensor) -> Tensor:

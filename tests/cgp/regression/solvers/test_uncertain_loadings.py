@@ -31,29 +31,45 @@ def the_pair():
     return model, plain
 
 
+def own_covariance(model, p, places, others):
+    """Covariance of an output's own processes."""
+    parts = []
+    for kernel in model.covar_module.kernels:
+        scale, loadings = kernel.input_maps.all_scales.flatten()[0], kernel.loadings()
+        gram = kernel.covar_module(places[:, :1] * scale, others[:, :1] * scale).to_dense()
+        parts.append(loadings[p, loadings.shape[-1] - P + p] ** 2 * gram)
+    return sum(parts)
+
+
+def dense_factors(model, places):
+    """Posterior means of the shared processes at rows."""
+    rows, outputs = model.train_inputs[0], model.train_inputs[0][:, 1].long()
+    K = sum(kernel(rows).to_dense() for kernel in model.covar_module.kernels) + torch.diag(model.noise())
+    weights, parts = torch.linalg.solve(K, model.residual()[:, None])[:, 0], []
+    for kernel in model.covar_module.kernels:
+        scale, loadings = kernel.input_maps.all_scales.flatten()[0], kernel.loadings()
+        gram = kernel.covar_module(places[:, :1] * scale, rows[:, :1] * scale).to_dense()
+        parts += [(gram * loadings[outputs, r]) @ weights for r in range(loadings.shape[-1] - P)]
+    return torch.stack(parts, dim=-1)
+
+
+def dense_outputs(model):
+    """Of every output its rows, the covariance of its observations by itself, the shared processes there, and V."""
+    rows, outputs = model.train_inputs[0], model.train_inputs[0][:, 1].long()
+    for p in range(P):
+        seen = rows[outputs == p]
+        K_p, F = own_covariance(model, p, seen, seen) + model.noise()[outputs == p].diag(), dense_factors(model, seen)
+        precision = torch.eye(F.shape[-1]) + F.mT @ torch.linalg.solve(K_p, F)
+        yield seen, K_p, F, torch.cholesky_inverse(torch.linalg.cholesky(precision))
+
+
 def dense_uncertainty(model, x):
     """The covariance that uncertain loadings add at rows, from the equations, with dense matrices."""
-    rows, outputs = model.train_inputs[0], model.train_inputs[0][:, 1].long()
-    kernels, noise = model.covar_module.kernels, model.noise()
-    K = sum(kernel(rows).to_dense() for kernel in kernels) + torch.diag(noise)
-    weights = torch.linalg.solve(K, model.residual()[:, None])[:, 0]
-
-    def factors(places):
-        parts = []
-        for kernel in kernels:
-            scale, loadings = kernel.input_maps.all_scales.flatten()[0], kernel.loadings()
-            gram = kernel.covar_module(places[:, :1] * scale, rows[:, :1] * scale).to_dense()
-            parts += [(gram * loadings[outputs, r]) @ weights for r in range(loadings.shape[-1] - P)]
-        return torch.stack(parts, dim=-1)
-
-    known, new, added = factors(rows), factors(x), torch.zeros(len(x), len(x), dtype=torch.float64)
-    for p in range(P):
-        own = sum(kernel.loadings().diagonal(offset=kernel.loadings().shape[-1] - P)[p] ** 2 for kernel in kernels)
-        each = known[outputs == p]
-        precision = torch.eye(known.shape[-1]) + each.mT @ each / (noise[outputs == p][0] + own)
-        V = torch.cholesky_inverse(torch.linalg.cholesky(precision))
-        chosen = x[:, 1] == p
-        added += (new @ V @ new.mT) * chosen * chosen[:, None]
+    latest, added = model.train_inputs[0][:, 0].max(), torch.zeros(len(x), len(x), dtype=torch.float64)
+    for p, (seen, K_p, F, V) in enumerate(dense_outputs(model)):
+        kriged = own_covariance(model, p, x, seen) @ torch.linalg.solve(K_p, F)
+        left, chosen = dense_factors(model, x) - (x[:, :1] < latest) * kriged, x[:, 1] == p
+        added += (left @ V @ left.mT) * chosen * chosen[:, None]
     return added
 
 
@@ -77,12 +93,29 @@ def test_variances_and_covariances_are_those_of_the_equations(start: float):
 def test_draws_and_leave_one_out_have_the_variance_of_the_equations():
     model, plain = the_pair()
     x = model.train_inputs[0]
-    added = dense_uncertainty(model, x)
-    torch.testing.assert_close(model.leave_one_out().variance, plain.leave_one_out().variance + added.diagonal())
+    added = []
+    for _, K_p, F, V in dense_outputs(model):
+        for i in range(len(F)):
+            rest = torch.arange(len(F)) != i
+            left = F[i] - K_p[i, rest] @ torch.linalg.solve(K_p[rest][:, rest], F[rest])
+            added.append(left @ V @ left)
+    order = torch.argsort(x[:, 1], stable=True)
+    together = plain.leave_one_out().variance.index_add(0, order, torch.stack(added))
+    torch.testing.assert_close(model.leave_one_out().variance, together)
     draws = model.draw(x, [40_000], generator=torch.Generator().manual_seed(0))
     expected = model.posterior(x).covariance_matrix
     spread = (expected.diagonal()[:, None] * expected.diagonal() + expected.square()).sqrt() / 200.0
     assert ((draws.T.cov() - expected).abs() < 5.0 * spread).all()
+
+
+@torch.no_grad()
+def test_beside_observations_next_to_nothing_is_added():
+    """As the output's own process follows what wrong loadings leave there."""
+    model, plain = the_pair()
+    x = model.train_inputs[0][model.train_inputs[0][:, 0] < 1.0]
+    model.likelihood.noise = 1e-6
+    model.learn_uncertainty()
+    assert (model.moments(x).variance < plain.moments(x).variance + 1e-4).all()
 
 
 @torch.no_grad()
