@@ -28,8 +28,7 @@ from .networks.detect.detector import Detector
 from .networks.methods.calibrate import calibrate
 from .networks.methods.calibration import Calibration
 from .networks.model.blocks import freeze
-from .networks.model.likelihoods import CategoricalLikelihood, HomoscedasticLikelihood
-from .networks.model.objective import Objective
+from .networks.model.objective import CategoricalLikelihood, HomoscedasticLikelihood, Objective
 from .networks.predict.generate import Generation, generate
 from .networks.predict.pipelines import pipeline
 from .networks.predict.predict import predict, predict_batches, with_held_out

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from cgp.attention import GaussianProcessAttention
 from cgp.networks.model.blocks import added_losses, clear_added_losses
-from cgp.networks.model.likelihoods import CategoricalLikelihood
-from cgp.networks.model.objective import Objective
+from cgp.networks.model.objective import CategoricalLikelihood, Objective
 from experiments.atomic_files import write_text
 from experiments.grids import Cell, Grid, as_markdown, write_csv
 from experiments.registry import forms

@@ -17,8 +17,7 @@ from scipy.stats import beta, betabinom, binom
 from torch import nn
 
 from cgp import predict
-from cgp.networks.guarantees.conformal import SetScore, conformal_quantile
-from cgp.networks.guarantees.selective import risk_threshold
+from cgp.networks.guarantees.conformal import SetScore, conformal_quantile, risk_threshold
 from cgp.networks.predict.prediction import Prediction
 from cgp.networks.tasks import Regression
 

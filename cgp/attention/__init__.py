@@ -8,9 +8,8 @@ from .gaussian_process import GaussianProcessAttention
 from .inputs import AttentionInputs, EncodedKeys
 from .kep_svgp import KEPSVGPAttention
 from .kernel import KernelAttention
-from .primal import PrimalAttention
-from .sgpa import SGPAttention
-from .sgpa_standard import StandardSGPAttention
+from .ksvd import PrimalAttention
+from .sgpa import SGPAttention, StandardSGPAttention
 from .shared_inducing import SharedInducingPoints
 from .softmax import SoftmaxAttention
 from .sparse_correlated import SparseCGPAttention

@@ -11,7 +11,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
 from cgp.attention.formulas.causal import prefix_posterior
-from cgp.attention.formulas.scaled import ScaledGaussian
+from cgp.attention.formulas.softmax import ScaledGaussian
 from cgp.functional.correlated import ExactPosterior, ObservedKeys, check_objective, latent_coupling
 from cgp.functional.gaussians import Gaussian
 from cgp.functional.padding import count_tokens, mask_tokens

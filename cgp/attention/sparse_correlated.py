@@ -9,7 +9,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
 from cgp.attention.formulas.causal import causal_product, sparse_prefix_posterior
-from cgp.attention.formulas.scaled import ScaledGaussian
+from cgp.attention.formulas.softmax import ScaledGaussian
 from cgp.functional.gaussians import Gaussian
 from cgp.functional.linalg import whiten
 from cgp.functional.padding import mask_gram, mask_tokens

@@ -135,7 +135,7 @@ def _rounded_up(limit: float, values: Any) -> str:
 
 def _withheld(report: Any, risk: float) -> str:
     """Which answers to withhold; the confidences as trained, since the labels have chosen nothing of them."""
-    from cgp.networks.guarantees.selective import labels_needed, risk_threshold
+    from cgp.networks.guarantees.conformal import labels_needed, risk_threshold
 
     level, confidence = 0.95, report.confidences["as trained"]
     threshold = risk_threshold(confidence, report.correct["as trained"], risk, level)

@@ -5,8 +5,7 @@ from cgp.operators.missing import leave_out_missing
 from .affine_map import AffineMap
 from .base_kernels import BASE_KERNELS, check_positive_semidefinite
 from .canonical_kernel import CanonicalKernel, CanonicalPoints
-from .correlated_kernel import CorrelatedKernel, CrossKernel, ProcessKernel
-from .hadamard_correlated_kernel import HadamardCorrelatedKernel
+from .correlated_kernel import CorrelatedKernel, CrossKernel, HadamardCorrelatedKernel, ProcessKernel
 from .markov import Markov
 from .markov_forms import HasMarkovForm, markov_form
 from .markov_kernels import DampedOscillatorKernel, IntegratedWienerKernel

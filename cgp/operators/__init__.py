@@ -2,10 +2,9 @@
 
 from .dense_covariance import DenseCovarianceLinearOperator
 from .lazy_multivariate_normal import LazyMultivariateNormal
-from .low_rank_plus_diagonal import LowRankPlusDiagonalLinearOperator
 from .markov import MarkovLinearOperator
 from .missing import leave_out_missing
-from .shared_covariance import SharedCovarianceLinearOperator, shared_covariance
+from .shared_covariance import LowRankPlusDiagonalLinearOperator, SharedCovarianceLinearOperator, shared_covariance
 
 __all__ = [
     "DenseCovarianceLinearOperator",

@@ -22,7 +22,7 @@ from cgp.statespace.products import bilinear_gradients, covariance_product, cova
 from cgp.statespace.root import CovarianceRoot
 from cgp.statespace.space import StateSpace
 
-from ._exact import ExactLinearOperator
+from .dense_covariance import ExactLinearOperator
 from .markov_root import MarkovRootLinearOperator
 from .missing import known_rows
 

@@ -12,8 +12,7 @@ from torch import Tensor
 from cgp.statespace.posterior import StateSpacePosterior
 from cgp.statespace.products import covariance_solve
 
-from ._exact import ExactLinearOperator
-from .dense_covariance import DenseCovarianceLinearOperator
+from .dense_covariance import DenseCovarianceLinearOperator, ExactLinearOperator
 from .markov import MarkovLinearOperator
 
 __all__ = ["MarkovPosteriorLinearOperator"]

@@ -11,8 +11,7 @@ from torch import nn
 from torchvision.transforms.v2 import Normalize
 
 from cgp.attention import SharedInducingPoints, SoftmaxAttention
-from cgp.networks.model.likelihoods import CategoricalLikelihood
-from cgp.networks.model.objective import Objective
+from cgp.networks.model.objective import CategoricalLikelihood, Objective
 from experiments.configuration import MethodConfig, RunConfig
 from experiments.data.examples import DataDescription
 from experiments.methods import mean_field, sngp

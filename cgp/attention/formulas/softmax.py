@@ -26,7 +26,7 @@ from cgp.functional.correlated import ExactPosterior
 from cgp.functional.gaussians import DenseGaussian, Gaussian, LowRankGaussian, lazy
 from cgp.functional.sparse_correlated import SparsePosterior
 
-__all__ = ["AroundMean"]
+__all__ = ["AroundMean", "ScaledGaussian"]
 
 
 class AroundMean(Gaussian):
@@ -66,3 +66,29 @@ class AroundMean(Gaussian):
         assert isinstance(bracket, SparsePosterior | LowRankGaussian)
         diagonal = self.amplitude.square() * bracket.diagonal
         return LowRankGaussian(self.mean, amplitude * bracket.root, diagonal, bracket.padding)
+
+
+class ScaledGaussian(AroundMean):
+    r"""A posterior of a unit process with its mean and its covariance scaled, :math:`N(g\mu, \tau^2V)`.
+
+    Args:
+        bracket: the posterior of the unit process.
+        amplitude: :math:`\tau`, broadcastable to ``(*batch, n)``.
+        gain: g, likewise; None is one.
+
+    Example:
+        >>> import torch
+        >>> from cgp.functional.gaussians import MarginalGaussian
+        >>> unit = MarginalGaussian(torch.ones(3, 2), torch.ones(3))
+        >>> ScaledGaussian(unit, torch.tensor([2.0]), torch.tensor([4.0])).mean[0]
+        tensor([4., 4.])
+    """
+
+    def __init__(self, bracket: Gaussian, amplitude: Tensor, gain: Tensor | None = None) -> None:
+        self.bracket, self.amplitude, self.gain = bracket, amplitude, gain
+        self.sampling = bracket.sampling
+
+    @lazy
+    def mean(self) -> Tensor:
+        """Mean of each token, ``(*batch, n, s)``."""
+        return self.bracket.mean if self.gain is None else self.bracket.mean * self.gain[..., None]

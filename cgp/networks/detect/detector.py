@@ -20,8 +20,7 @@ from cgp.networks.predict.method import Training, as_assessed, settings_of, with
 from cgp.networks.tasks import Classification, Task
 from cgp.weights import part_of
 
-from .grad_norm import GradNorm
-from .kernel_pca import KernelPCA
+from .further import GradNorm, KernelPCA
 from .scores import DrawnScore, InputScore, Seen, Widest, numbers
 
 __all__ = ["DETECTORS", "FURTHER", "Detector", "standardised"]

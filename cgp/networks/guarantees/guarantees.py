@@ -13,8 +13,7 @@ from torch import Tensor
 
 from cgp.networks.tasks import Task, as_task
 
-from .conformal import SetScore, conformal_quantile, conformal_sets
-from .selective import labels_needed, risk_threshold
+from .conformal import SetScore, conformal_quantile, conformal_sets, labels_needed, risk_threshold
 
 __all__ = ["Guarantees", "Source"]
 
@@ -158,7 +157,7 @@ class Guarantees:
 
         By ``risk`` and ``level``, a threshold is tested on held-out labels: of the answers that are kept, now and
         later, at most that share is wrong, with at least that probability over the draw of those labels
-        (:func:`cgp.networks.guarantees.selective.risk_threshold`). It holds for inputs that are independent draws from
+        (:func:`cgp.networks.guarantees.conformal.risk_threshold`). It holds for inputs that are independent draws from
         where the held-out ones came from, and for labels that have chosen nothing of the model, its temperature
         included. An answer that is NaN is always withheld.
 

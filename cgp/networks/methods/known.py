@@ -15,9 +15,9 @@ from cgp.attention import SamplingMixin
 from cgp.networks.convert.convert import convert
 from cgp.networks.convert.sites import attention_sites
 from cgp.networks.model.blocks import stochastic_layers
+from cgp.networks.model.diagnostics import call_with_features, pooled_features
 from cgp.networks.model.inputs import logits_of
 from cgp.networks.model.named import State
-from cgp.networks.model.representation import call_with_features, pooled_features
 from cgp.networks.model.structural_copy import with_own_buffers
 from cgp.networks.predict.method import Method, Training, as_assessed
 from cgp.networks.predict.readout import GPReadout, ReadoutPrediction

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cgp.networks.model.diagnostics import Features, pooled_features
 from cgp.networks.model.inputs import Batch, input_batches, logits_of, model_device, to_device
 from cgp.networks.model.named import Named
-from cgp.networks.model.representation import Features, pooled_features
 
 __all__ = ["Predicted", "Task", "as_task"]
 

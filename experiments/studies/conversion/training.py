@@ -8,8 +8,7 @@ from torch import nn
 from torchvision.models.vision_transformer import ConvStemConfig, VisionTransformer
 from torchvision.transforms.v2 import Normalize
 
-from cgp.networks.model.likelihoods import CategoricalLikelihood
-from cgp.networks.model.objective import Objective
+from cgp.networks.model.objective import CategoricalLikelihood, Objective
 from cgp.weights import load_weights, save_weights
 from experiments.atomic_files import write_atomically, write_json
 from experiments.configuration import DataConfig, MethodConfig, TrainingConfig

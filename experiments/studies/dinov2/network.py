@@ -13,8 +13,7 @@ from rich.progress import track
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cgp.networks.model.likelihoods import CategoricalLikelihood
-from cgp.networks.model.objective import Objective
+from cgp.networks.model.objective import CategoricalLikelihood, Objective
 from cgp.weights import load_weights, save_weights
 from experiments.atomic_files import write_atomically, write_json
 from experiments.configuration import CorruptionConfig, DataConfig, MethodConfig, TrainingConfig

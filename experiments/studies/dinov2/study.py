@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import cgp
 from cgp.comparisons import Difference, aligned
 from cgp.networks.methods.temperature_scaling import fit_temperature
-from cgp.networks.model.representation import pooled_features
+from cgp.networks.model.diagnostics import pooled_features
 from cgp.networks.tasks.metrics import LabelledScores, auroc
 from cgp.plotting import variance_maps
 from experiments.atomic_files import write_atomically

@@ -15,9 +15,8 @@ from cgp.networks.detect.detector import DETECTORS, Detector
 from cgp.networks.detect.scores import Mahalanobis
 from cgp.networks.methods import Posterior
 from cgp.networks.methods.temperature_scaling import fit_temperature
-from cgp.networks.model.likelihoods import CategoricalLikelihood
-from cgp.networks.model.objective import Objective
-from cgp.networks.model.representation import pooled_features
+from cgp.networks.model.diagnostics import pooled_features
+from cgp.networks.model.objective import CategoricalLikelihood, Objective
 from cgp.networks.tasks import metrics
 from cgp.weights import load_weights, save_weights
 from experiments.atomic_files import read_json, write_atomically, write_json

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from cgp.attention.kep_svgp import KEPSVGPAttention
-from cgp.attention.primal import PrimalAttention
+from cgp.attention.ksvd import PrimalAttention
 from cgp.functional.kep_svgp import ksvd_loss
 from cgp.networks.model.blocks import added_losses
 from cgp.networks.model.diagnostics import attention_matrix

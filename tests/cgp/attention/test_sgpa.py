@@ -10,8 +10,7 @@ from torch.distributions import MultivariateNormal, kl_divergence
 
 from cgp import CategoricalLikelihood, Objective
 from cgp.attention import KernelAttention
-from cgp.attention.sgpa import SGPAttention
-from cgp.attention.sgpa_standard import StandardSGPAttention
+from cgp.attention.sgpa import SGPAttention, StandardSGPAttention
 from cgp.attention.shared_inducing import SharedInducingPoints
 from cgp.networks.model.blocks import added_losses, clear_added_losses, freeze, global_kl, sampling
 from tests.contracts.attention_contract import GaussianProcessContract

@@ -68,7 +68,7 @@ def test_withheld_answers_keep_to_the_risk(risk, saved, capsys):
     held_out = np.load(path)
     confidence = softmax(held_out["logits"], -1).max(-1)
     right = held_out["logits"].argmax(-1) == held_out["labels"]
-    threshold = cgp.networks.guarantees.selective.risk_threshold(confidence, right, risk, 0.95)
+    threshold = cgp.networks.guarantees.conformal.risk_threshold(confidence, right, risk, 0.95)
     if threshold is None:
         assert last.startswith("No share of the answers keeps to a risk of 0.001")
     else:
@@ -93,7 +93,7 @@ def test_a_threshold_close_to_one_is_printed_with_the_digits_that_it_needs(saved
     answered = confidence > printed
     assert 0.9999 < printed < 1.0
     right = logits.argmax(-1) == labels
-    threshold = cgp.networks.guarantees.selective.risk_threshold(confidence, right, 0.05, 0.95)
+    threshold = cgp.networks.guarantees.conformal.risk_threshold(confidence, right, 0.05, 0.95)
     np.testing.assert_array_equal(answered, confidence > threshold)
     assert answered.mean() > 0.05
 

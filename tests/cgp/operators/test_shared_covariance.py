@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from importlib import import_module
 
 import gpytorch
 import pytest
@@ -124,8 +125,8 @@ def test_one_factorisation_serves_every_channel(kind, monkeypatch):
         return original(matrix, **kwargs)
 
     original = cholesky
-    for name in ("dense_covariance", "low_rank_plus_diagonal"):
-        monkeypatch.setattr(f"cgp.operators.{name}.cholesky", counting)
+    for name in ("dense_covariance", "shared_covariance"):
+        monkeypatch.setattr(import_module(f"cgp.operators.{name}"), "cholesky", counting)
     posterior, _ = make(kind, 2, s=5)
     distribution = normal(posterior)
     distribution.rsample(torch.Size([3]))

@@ -9,10 +9,10 @@ from cgp.functional.linalg import NotPositiveDefiniteError
 from cgp.statespace.factors import takes_lanes
 from cgp.statespace.filter import Chain, diagonal_blocks
 from cgp.statespace.lane_filter import FilteredLanes
-from cgp.statespace.lane_root import LaneRoot
 from cgp.statespace.lanes import Lanes, Visits
 from cgp.statespace.posterior import StateSpacePosterior
 from cgp.statespace.processes import harmonic_process, matern_process
+from cgp.statespace.root import LaneRoot
 from cgp.statespace.space import state_space
 
 COUNTS = [2, 3, 5, 11, 23, 40]

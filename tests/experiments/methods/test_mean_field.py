@@ -9,8 +9,7 @@ from torch.distributions import Normal, kl_divergence
 
 from cgp import SoftmaxAttention, SparseCGPAttention
 from cgp.networks.model.blocks import draws, sampling
-from cgp.networks.model.likelihoods import CategoricalLikelihood
-from cgp.networks.model.objective import Objective
+from cgp.networks.model.objective import CategoricalLikelihood, Objective
 from experiments.methods import mean_field
 from experiments.methods.mean_field import MeanFieldLinear
 from experiments.training.drawing import drawing

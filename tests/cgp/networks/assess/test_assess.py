@@ -17,7 +17,7 @@ from cgp import assess, convert
 from cgp.comparisons import Difference
 from cgp.networks.assess.claims import Detection
 from cgp.networks.detect.scores import Mahalanobis
-from cgp.networks.model.representation import pooled_features
+from cgp.networks.model.diagnostics import pooled_features
 from cgp.networks.predict.readout import GPReadout
 from cgp.networks.tasks import Classification
 from tests.cgp.networks.model.digits import digits, trained

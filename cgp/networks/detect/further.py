@@ -1,4 +1,4 @@
-"""What the principal components of the training data's representation leave of an input's, in a kernel's space."""
+"""Scores that are asked for by name: the size of a gradient, and what kernel components leave of a representation."""
 
 from __future__ import annotations
 
@@ -11,9 +11,30 @@ from scipy.spatial.distance import cdist
 
 from cgp.networks.predict.method import Training
 
-from .scores import Array, InputScore, Seen
+from .scores import Array, InputScore, Seen, numbers
 
-__all__ = ["KernelPCA"]
+__all__ = ["GradNorm", "KernelPCA"]
+
+
+class GradNorm(InputScore):
+    r"""Minus the 1-norm of the gradient of :math:`\operatorname{KL}(u\,\|\,p)` by the last layer's weights.
+
+    With the representation z, probabilities p and uniform u the gradient is :math:`(p - u)z^\top`, of the norm
+
+    .. math:: \|p - u\|_1\,\|z\|_1
+
+    Note:
+        Huang, Geng & Li, On the Importance of Gradients for Detecting Distributional Shifts in the Wild (NeurIPS 2021).
+    """
+
+    name = words = "GradNorm"
+
+    def of(self, seen: Seen) -> Array:
+        """Of the logits and the representation."""
+        p = numbers(seen.logits.double().softmax(-1))
+        size: Array = abs(p - 1.0 / p.shape[1]).sum(1) * abs(seen.features).sum(1)
+        return -size
+
 
 _POINTS = 1000  # training inputs at most, at even distances
 _KEPT = 0.99  # share of the variance that the components explain

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 from sklearn.decomposition import KernelPCA as Reference
+from torch import nn
 
-from cgp.networks.detect.kernel_pca import KernelPCA
+from cgp import Detector
+from cgp.networks.detect.further import KernelPCA
 
 
 def features(n=40, seed=0):
@@ -48,3 +50,16 @@ def test_it_asks_to_be_fitted():
 def test_one_direction_has_no_error_of_its_own():
     score = KernelPCA.of_features(np.ones((5, 3)))
     np.testing.assert_allclose(score.errors(np.ones((2, 3))), 0.0, atol=1e-9)
+
+
+def test_it_is_the_norm_that_autograd_gives():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 4)).double()
+    x = torch.randn(6, 3, dtype=torch.float64)
+    expected = []
+    for row in x:
+        divergence = -model(row).log_softmax(-1).mean()  # KL(u || p) plus a constant
+        (gradient,) = torch.autograd.grad(divergence, model[2].weight)
+        expected.append(-gradient.abs().sum())
+    scores = Detector("GradNorm").fit(model, x).score(model, x)
+    torch.testing.assert_close(scores.double(), torch.stack(expected), rtol=1e-6, atol=1e-9)
