@@ -45,8 +45,20 @@ def with_nan(y: Any) -> Any:
     return np.ma.filled(y.astype(np.float64), np.nan) if isinstance(y, np.ma.MaskedArray) else y
 
 
-def checked_outputs(y: Any, x: NDArray[Any]) -> tuple[NDArray[Any], bool]:
-    """Outputs as columns ``(n, P)``, NaN for unobserved entries, and whether they had a single axis."""
+def checked_outputs(y: Any, x: NDArray[Any], summed: Any = ()) -> tuple[NDArray[Any], bool]:
+    """Outputs as columns ``(n, P)``, NaN for unobserved entries, and whether they had a single axis.
+
+    Args:
+        y: as given.
+        x: inputs.
+        summed: numbers of outputs of which sums are known: they need no other value.
+
+    Returns:
+        Both.
+
+    Raises:
+        ValueError: if they cannot be used.
+    """
     _refuse_dates("y", y)
     options: dict[str, Any] = {"ensure_2d": False, "dtype": np.float64, "input_name": "y"}
     y = check_array(with_nan(y), ensure_all_finite="allow-nan", **options)
@@ -55,7 +67,7 @@ def checked_outputs(y: Any, x: NDArray[Any]) -> tuple[NDArray[Any], bool]:
     check_consistent_length(x, y)
     columns = y.reshape(len(y), -1)
     unseen = np.flatnonzero(np.isnan(columns).all(axis=0))
-    if len(unseen):
+    if len(unseen) == columns.shape[1] or not np.isin(unseen, summed).all():
         raise ValueError(f"y: expected at least one observation of each process, got none of {unseen.tolist()}")
     return columns, y.ndim == 1
 
@@ -109,7 +121,9 @@ class Accepted(NamedTuple):
     @classmethod
     def of(cls, y: Array) -> Self:
         """Twenty times the width of the middle 99 % of each output ``(n, P)``, to either side of these."""
-        low, high = np.nanquantile(y, [_TAIL, 1.0 - _TAIL], axis=0)
+        low, high = np.full((2, y.shape[1]), np.nan)
+        seen = ~np.isnan(y).all(axis=0)
+        low[seen], high[seen] = np.nanquantile(y[:, seen], [_TAIL, 1.0 - _TAIL], axis=0)
         width = np.where(high > low, high - low, np.inf)
         return cls(low - _FAR * width, high + _FAR * width)
 

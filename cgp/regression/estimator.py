@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,6 +26,7 @@ from .posterior import Posterior
 from .solvers.choice import Cost, check_memory
 from .solvers.model import RegressionModel
 from .storage import read_regressor, regressor_content, restored_regressor, write_regressor
+from .sums import Sums
 
 __all__ = ["CorrelatedGPRegressor"]
 
@@ -109,12 +111,13 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         self.verbose = verbose
 
     @unchanged_on_error
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, *, totals: Sums | None = None) -> Self:
         """Fit to observations.
 
         Args:
             X: inputs, ``(n, d)``.
             y: ``(n,)``, or ``(n, P)`` with NaN for what was not observed.
+            totals: weighted sums of the outputs that are known besides, of a series.
 
         Returns:
             The estimator.
@@ -122,7 +125,7 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         Raises:
             ValueError: if the data or an argument are not usable.
         """
-        setting, inference = self._planned(X, y)
+        setting, inference = self._planned(X, y, totals)
         cost = inference.cost(setting)
         check_memory(cost)
         shown = cost.seconds > _LONG_FIT and sys.stderr.isatty() if self.verbose is None else bool(self.verbose)
@@ -140,12 +143,13 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         self.criteria_, self._structures, self._compared = dict(fits.criteria), fits.structures, fits.compared
         return self
 
-    def estimate(self, X: Any, y: Any) -> Cost:
+    def estimate(self, X: Any, y: Any, *, totals: Sums | None = None) -> Cost:
         """Expected time and memory of a fit to these observations, without fitting.
 
         Args:
             X: inputs, ``(n, d)``.
             y: as in :meth:`fit`.
+            totals: as in :meth:`fit`.
 
         Returns:
             Seconds of one core, within a factor of about two, and bytes of memory.
@@ -153,21 +157,21 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         Raises:
             ValueError: if the data or an argument are not usable.
         """
-        setting, inference = clone(self)._planned(X, y)
+        setting, inference = clone(self)._planned(X, y, totals)
         return inference.cost(setting)
 
-    def _planned(self, X: Any, y: Any) -> tuple[Setting, Inference]:
+    def _planned(self, X: Any, y: Any, totals: Sums | None) -> tuple[Setting, Inference]:
         """What a fit to these observations will do; which of them are accepted, and in which format, is kept."""
         if y is None:
             raise ValueError("This CorrelatedGPRegressor estimator requires y to be passed, but the target y is None.")
         X, self._framing = checked_inputs(self, X), Framing.of(y)
-        y, self._single = checked_outputs(y, X)
-        given = Observations(X, y)
+        y, self._single = checked_outputs(y, X, () if totals is None else totals.outputs)
+        given = Observations(X, y, sums=totals)
         structure, inference = chosen(given, self.structure, self.inference, self.kernel, self.num_inducing)
         self._accepted = Accepted.everything(y.shape[1]) if structure.inference is None else Accepted.of(y)
         self.gross_errors_ = self._accepted.errors(y)
         if self.gross_errors_.any():
-            given = Observations(X, np.where(self.gross_errors_, np.nan, y))
+            given = replace(given, values=np.where(self.gross_errors_, np.nan, y))
         structure = structure.resolved(given)
         setting = Setting(given.standardised(), structure, self.kernel, self.num_inducing)
         inference = inference.resolved(setting)

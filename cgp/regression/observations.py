@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .sums import Bins, Sums, bins_of
+
 __all__ = ["Grid", "Observations", "Parts", "Scaling", "Units", "column_order", "paired_correlation"]
 
 Array = NDArray[Any]
@@ -159,34 +161,62 @@ class Observations:
         inputs: ``(N, d)``.
         values: ``(N, P)``.
         units: of both; None where they are in the user's units themselves.
+        sums: weighted sums of the outputs that are known besides, or None.
     """
 
     inputs: Array
     values: Array
     units: Units | None = None
+    sums: Sums | None = None
 
     @classmethod
-    def of_rows(cls, rows: Tensor, targets: Tensor, num_outputs: int, units: Units | None = None) -> Self:
+    def of_rows(
+        cls, rows: Tensor, targets: Tensor, num_outputs: int, units: Units | None = None, sums: Sums | None = None
+    ) -> Self:
         """Observations as rows ``(n, d + 1)`` and values ``(n,)``, in this order."""
         values = np.full((len(rows), num_outputs), np.nan)
         values[np.arange(len(rows)), rows[:, -1].long().numpy()] = targets.numpy()
-        given = cls(rows[:, :-1].numpy(), values, units)
+        given = cls(rows[:, :-1].numpy(), values, units, sums)
         vars(given).update(rows=rows, targets=targets)
         return given
 
     def standardised(self) -> Observations:
         """The same at unit variance, its outputs in an order that depends on their values only."""
-        inputs, outputs = Scaling.of(self.inputs), Scaling.of_outputs(self.values)
-        values = outputs.apply(self.values)
-        order = column_order(self.inputs, values)
-        return Observations(inputs.apply(self.inputs), values[:, order], Units(inputs, outputs, np.argsort(order)))
+        inputs, shown = Scaling.of(self.inputs), self.with_bins
+        outputs = Scaling.of_outputs(shown.values)
+        for bins in self.bins:
+            outputs.spread[bins.output] *= bins.narrowing(self.values)
+        values, order = outputs.apply(self.values), column_order(shown.inputs, outputs.apply(shown.values))
+        units = Units(inputs, outputs, np.argsort(order))
+        sums = None if self.sums is None else self.sums.scaled(*units)
+        return Observations(inputs.apply(self.inputs), values[:, order], units, sums)
+
+    @cached_property
+    def bins(self) -> list[Bins]:
+        """The sums of each output that has no other values."""
+        if self.sums is None:
+            return []
+        silent = np.flatnonzero(~self.observed.any(axis=0))
+        return [bins_of(self.inputs, self.values, self.sums, int(output)) for output in silent]
+
+    @property
+    def with_bins(self) -> Observations:
+        """These observations, with means over bins as values of outputs that have no other."""
+        if not self.bins:
+            return self
+        parts = [self.values]
+        for bins in self.bins:
+            parts.append(np.full((len(bins.centres), self.num_outputs), np.nan))
+            parts[-1][:, bins.output] = bins.means[:, bins.output]
+        inputs = np.concatenate([self.inputs, *(bins.centres for bins in self.bins)])
+        return Observations(inputs, np.concatenate(parts), self.units)
 
     def chosen(self, which: Tensor) -> Observations:
         """Some of the n observations, by their number in :attr:`rows`, and in this order."""
         numbers, observed = which.numpy(), self.observed.T
         kept = np.zeros(observed.shape, dtype=bool)
         kept[tuple(part[numbers] for part in observed.nonzero())] = True
-        some = Observations(self.inputs, np.where(kept.T, self.values, np.nan), self.units)
+        some = Observations(self.inputs, np.where(kept.T, self.values, np.nan), self.units, self.sums)
         vars(some).update(rows=self.rows[which], targets=self.targets[which])
         return some
 
@@ -227,7 +257,11 @@ class Observations:
     def correlation(self) -> Tensor:
         """Correlations ``(P, P)`` over the inputs where both outputs were observed, 0 where these are fewer than 3."""
         numbers = torch.as_tensor(self.grid.numbers(self.num_outputs))
-        return paired_correlation(torch.where(numbers >= 0, self.targets[numbers.clamp(min=0)].double(), torch.nan))
+        known = paired_correlation(torch.where(numbers >= 0, self.targets[numbers.clamp(min=0)].double(), torch.nan))
+        for bins in self.bins:
+            p, among = bins.output, paired_correlation(torch.as_tensor(bins.means))
+            known[p], known[:, p] = among[p], among[:, p]
+        return known
 
 
 def paired_correlation(rows: Tensor) -> Tensor:

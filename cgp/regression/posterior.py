@@ -12,11 +12,9 @@ from scipy.special import logsumexp
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from cgp.kernels.canonical_kernel import noise_of_rows
-
 from .likelihood import every_process
 from .observations import Observations, Parts, Units
-from .solvers.model import MOST_ENTRIES, RegressionModel, flat_members
+from .solvers.model import MOST_ENTRIES, RegressionModel
 
 __all__ = ["Marginals", "Posterior"]
 
@@ -131,12 +129,9 @@ class Posterior:
         inner, count = torch.as_tensor(weights * scaling.unit), int(sums.max()) + 1
 
         def totals(model: RegressionModel, known: Any) -> tuple[Tensor, Tensor]:
-            means = model.moments(rows, known).mean.double()
-            variances = model.total_variances(rows, inner, torch.as_tensor(sums), known).double()
-            if include_noise:
-                noise = (inner**2 * noise_of_rows(model.likelihood, rows)).expand(means.shape)
-                variances = variances + _summed(noise, sums, count)
-            return _summed(inner * means, sums, count), variances
+            means = model.moments(rows, known, noisy=include_noise).mean.double()
+            ask = model.reading_total_variances if include_noise else model.total_variances
+            return _summed(inner * means, sums, count), ask(rows, inner, torch.as_tensor(sums), known).double()
 
         origin = np.bincount(sums, weights * scaling.undo(np.zeros(len(sums))), minlength=count)
         mean, variance = _mixed(*self._asked(totals))
@@ -185,11 +180,11 @@ class Posterior:
         rows = self._rows(X)
 
         def joint(model: RegressionModel, known: Any) -> tuple[Tensor, Tensor]:
-            posterior = model.posterior(rows, known)
-            covariance = posterior.covariance_matrix
             if include_noise:
-                covariance = covariance + torch.diag_embed(noise_of_rows(model.likelihood, rows))
-            return posterior.mean, covariance.flatten(-2)
+                mean, covariance = model.joint_readings(rows, known)
+                return mean, covariance.flatten(-2)
+            posterior = model.posterior(rows, known)
+            return posterior.mean, posterior.covariance_matrix.flatten(-2)
 
         means, covariances = self._asked(joint)
         return means, covariances.reshape(-1, len(rows), len(rows))
@@ -233,13 +228,12 @@ class Posterior:
         source = torch.Generator().manual_seed(int(generator.randint(2**31 - 1)))
         counts = np.split(np.bincount(members, minlength=sum(sizes)), np.cumsum(sizes)[:-1])
         draws = np.empty((count, len(rows)))
-        draws[np.argsort(members)] = np.concatenate(
-            [
-                _drawn(model, rows, each.tolist(), known, source, noisy=noisy)
-                for model, each, known in zip(self.models, counts, self._conditions, strict=True)
-                if each.any()
-            ]
-        )
+        parts = []
+        for model, each, known in zip(self.models, counts, self._conditions, strict=True):
+            if each.any():
+                ask = model.draw_readings if noisy else model.draw
+                parts.append(ask(rows, each.tolist(), known, generator=source).numpy())
+        draws[np.argsort(members)] = np.concatenate(parts)
         return draws
 
 
@@ -253,15 +247,3 @@ def _summed(values: Tensor, sums: Array, count: int) -> Tensor:
     """Values ``(..., t)`` added up by the index of their sum, ``(..., A)``."""
     zero = torch.zeros(*values.shape[:-1], count, dtype=values.dtype)
     return zero.index_add(-1, torch.as_tensor(sums), values)
-
-
-def _drawn(
-    model: RegressionModel, rows: Tensor, counts: list[int], known: Any, source: torch.Generator, *, noisy: bool
-) -> Array:
-    """Draws of some members of a model, concatenated, with the requested number of each."""
-    draws = model.draw(rows, counts, known, generator=source)
-    if noisy:
-        noise = flat_members(noise_of_rows(model.likelihood, rows), model.batch())
-        sd = noise.sqrt().repeat_interleave(torch.tensor(counts), dim=0)
-        draws = draws + sd * torch.randn(draws.shape, generator=source, dtype=torch.float64).to(draws)
-    return draws.numpy()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Self
 
+import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
@@ -18,6 +19,7 @@ from cgp.statespace.posterior import StateSpacePosterior
 from cgp.statespace.processes import MarkovProcess
 from cgp.statespace.space import StateSpace, state_space
 from cgp.statespace.timeline import TimeLine, time_line
+from cgp.statespace.totals import Terms
 
 from .covariances.rows import RowKernel
 
@@ -95,13 +97,23 @@ class Series(NamedTuple):
     observed: Tensor
     start: FilterState | None
 
+    @property
+    def table(self) -> tuple[StateSpace, Tensor, Tensor, Tensor]:
+        """State space and observations."""
+        return self.space, self.residual, self.noise, self.observed
+
     def log_evidence(self) -> Tensor:
         """Log-density of the observations in nats, with gradients."""
-        return log_evidence(self.space, self.residual, self.noise, self.observed)
+        return log_evidence(*self.table)
 
     def posterior(self) -> StateSpacePosterior:
         """The outputs at all rows given the observations."""
-        return StateSpacePosterior(self.space, self.residual, self.noise, self.observed, start=self.start)
+        return StateSpacePosterior(*self.table, start=self.start)
+
+    def terms(self, cells: Tensor, weights: Tensor, sums: Tensor) -> Terms:
+        """The terms of sums at cells."""
+        places = np.divmod(cells.numpy(), self.residual.shape[-1])
+        return Terms(*places, weights.double().numpy(), sums.numpy())
 
 
 class SeriesComponent(NamedTuple):

@@ -15,11 +15,12 @@ from cgp.weights import load_content, part_of, save_content
 from .conventions import Accepted, Framing
 from .covariances.structure import Structure
 from .inference.fitting import Fit
-from .inference.setting import Inference, Setting
+from .inference.setting import OF_SUMS, Inference, Setting
 from .observations import Observations, Parts, Scaling, Units
 from .posterior import Posterior
 from .solvers.choice import SOLVERS
 from .solvers.model import RegressionModel
+from .sums import Sums
 
 if TYPE_CHECKING:
     from .estimator import CorrelatedGPRegressor
@@ -79,7 +80,9 @@ def regressor_content(regressor: CorrelatedGPRegressor) -> tuple[dict[str, Any],
         )
     posterior, kinds = regressor.posterior_, regressor._structures
     plain = {name: getattr(regressor, name) for name in _PLAIN} | {"fit_": regressor.fit_._asdict()}
-    plain["kernel"] = regressor.kernel or kinds[0].kernel  # the default of the version that reads it may be another
+    sums = posterior.models[0].totals
+    # the default of the version that reads it may be another
+    plain["kernel"] = regressor.kernel or (kinds[0].kernel if sums is None else OF_SUMS)
     models = zip(posterior.models, kinds, strict=True)
     plain["models"] = [{"structure": kind.content(), "solver": model.name} for model, kind in models]
     rows, targets = posterior.models[0].train_inputs[0], posterior.models[0].train_targets
@@ -87,6 +90,9 @@ def regressor_content(regressor: CorrelatedGPRegressor) -> tuple[dict[str, Any],
     tensors["observed"] = posterior.observed.whole.byte()
     tensors["gross_errors"] = torch.as_tensor(regressor.gross_errors_).byte()
     tensors |= {f"accepted.{name}": torch.as_tensor(value) for name, value in regressor._accepted._asdict().items()}
+    if sums is not None:
+        plain["sums"] = list(sums.names)
+        tensors |= {f"sums.{name}": torch.as_tensor(value) for name, value in sums._asdict().items() if name != "names"}
     tensors["numbers"] = torch.as_tensor(posterior.units.numbers)
     for name in _SCALED:
         scaling = getattr(posterior.units, name)
@@ -121,7 +127,9 @@ def restored_regressor(
     inputs, outputs = (Scaling(*(tensors[f"{name}.{each}"].numpy() for each in Scaling._fields)) for name in _SCALED)
     units = Units(inputs, outputs, tensors["numbers"].numpy())
     observed = tensors["observed"].bool()
-    observations = Observations.of_rows(tensors["rows"], tensors["targets"], observed.shape[-1], units)
+    given = {name: value.numpy() for name, value in part_of(tensors, "sums.").items()}
+    sums = Sums(**given, names=tuple(plain["sums"])) if given else None
+    observations = Observations.of_rows(tensors["rows"], tensors["targets"], observed.shape[-1], units, sums)
     regressor._structures = [Structure.of_content(each["structure"]) for each in plain["models"]]
     models = []
     for number, (each, structure) in enumerate(zip(plain["models"], regressor._structures, strict=True)):

@@ -2,11 +2,12 @@ r"""Observations that are weighted sums of the outputs, beside readings of singl
 
 With the readings y conditioned on first, M sums :math:`t = Wf + \eta` are a normal vector of few entries,
 
-.. math:: t \mid y \sim N\big(A^\top y,\; W B - B^\top A + \operatorname{Cov}\eta\big), \qquad
-    B = KW^\top,\quad A = (K + \Sigma)^{-1}B
+.. math:: t \mid y \sim N\big(W\hat f,\; WG + \operatorname{Cov}\eta\big), \qquad
+    G = \operatorname{Cov}[f, Wf \mid y] = KW^\top - K(K + \Sigma)^{-1}KW^\top
 
-and what they say of the outputs follows from :math:`G = B - KA = \operatorname{Cov}[f, Wf \mid y]`. That is M more
-columns of products and solutions, exact for sums that overlap, of several outputs, and of rows in any order.
+and what they say of the outputs follows from G. That is M more columns of products and solutions, exact for sums that
+overlap, of several outputs, and of rows in any order. A sum may be one of readings: then the noise of those that are
+not known, which sums that overlap share, is part of it.
 """
 
 from __future__ import annotations
@@ -21,62 +22,60 @@ from cgp.functional.linalg import cholesky
 
 from .evidence import log_evidence
 from .posterior import StateSpacePosterior
-from .products import covariance_product, covariance_solve
+from .products import covariance_columns, covariance_product, covariance_solve
 from .space import StateSpace
 from .totals import Terms
 
-__all__ = ["FunctionalPosterior", "Functionals", "functionals_of", "sums_of_readings", "total_log_evidence"]
+__all__ = ["FunctionalPosterior", "Functionals", "total_log_evidence"]
+
+_ENTRIES = 2**20  # of columns that are computed together
+_ROUNDING = 1e-8  # of a variance without the sums: what remains below is that of a sum that is known
 
 
 class Functionals(NamedTuple):
     r"""Weighted sums that were observed.
 
     Attributes:
-        weights: W of each cell, ``(N, P, M)``.
+        terms: which cells, with what weight, in which of M sums.
         values: t, minus the sums of the prior means, ``(M,)``.
-        noise: covariance of :math:`\eta`, ``(M, M)``; zero for sums that are known exactly.
+        noise: variances of errors of the sums themselves, ``(M,)``; zero for sums that are known exactly.
+        readings: the reading that each term is of, 0 … U-1, or -1 where it is of the process itself.
+        variances: of the noise of these readings, ``(U,)``.
     """
 
-    weights: Tensor
+    terms: Terms
     values: Tensor
     noise: Tensor
+    readings: Tensor
+    variances: Tensor
 
+    def columns(self, shape: tuple[int, int], first: int = 0, last: int | None = None) -> Tensor:
+        """The weights of all cells in some sums, ``(N, P, S)``."""
+        last = len(self.values) if last is None else last
+        rows, outputs, weights, sums = (torch.as_tensor(each) for each in self.terms)
+        some = (sums >= first) & (sums < last)
+        places = rows[some], outputs[some], sums[some] - first
+        return weights.new_zeros(*shape, last - first).index_put(places, weights[some], accumulate=True)
 
-def functionals_of(terms: Terms, values: Tensor, noise: Tensor, shape: tuple[int, int]) -> Functionals:
-    """Sums of the process itself, from their terms.
+    def applied(self, values: Tensor) -> Tensor:
+        """The sums of values ``(N, P, S)``, ``(M, S)``."""
+        rows, outputs, weights, sums = (torch.as_tensor(each) for each in self.terms)
+        parts = weights[:, None] * values[rows, outputs]
+        return parts.new_zeros(len(self.values), values.shape[-1]).index_add(0, sums, parts)
 
-    Args:
-        terms: terms of M sums.
-        values: ``(M,)``.
-        noise: variances of their errors, ``(M,)``.
-        shape: N and P.
+    @property
+    def shares(self) -> Tensor:
+        """The weights of readings in the sums, ``(U, M)``."""
+        _, _, weights, sums = (torch.as_tensor(each) for each in self.terms)
+        noisy = self.readings >= 0
+        empty = weights.new_zeros(len(self.variances), len(self.values))
+        return empty.index_put((self.readings[noisy], sums[noisy]), weights[noisy], accumulate=True)
 
-    Returns:
-        The sums, with independent errors.
-    """
-    rows, outputs, sums = (torch.as_tensor(each) for each in (terms.rows, terms.outputs, terms.sums))
-    empty = torch.zeros(*shape, len(values), dtype=torch.float64)
-    weights = empty.index_put((rows, outputs, sums), torch.as_tensor(terms.weights).double(), accumulate=True)
-    return Functionals(weights, values.double(), noise.double().diag())
-
-
-def sums_of_readings(sums: Functionals, residual: Tensor, noise: Tensor, observed: Tensor) -> Functionals:
-    """The same sums of readings, each with its noise, of which some are known.
-
-    Args:
-        sums: sums over cells.
-        residual: known readings minus their mean, ``(N, P)``.
-        noise: noise variances of readings, ``(N, P)``.
-        observed: which readings are known, ``(N, P)`` booleans.
-
-    Returns:
-        What remains for the readings that are not known: sums of the process with the noise of these cells, which
-        sums that overlap share.
-    """
-    unknown = torch.where(observed[..., None], 0.0, sums.weights)
-    known = torch.einsum("npm,np->m", sums.weights - unknown, torch.where(observed, residual, 0.0).double())
-    shared = torch.einsum("npm,np,npl->ml", unknown, noise.double(), unknown)
-    return Functionals(unknown, sums.values - known, sums.noise + shared)
+    @property
+    def errors(self) -> Tensor:
+        """The covariance of what the sums have besides those of the process, ``(M, M)``."""
+        shares = self.shares
+        return self.noise.diag() + shares.mT @ (self.variances[:, None] * shares)
 
 
 def total_log_evidence(
@@ -94,14 +93,19 @@ def total_log_evidence(
     Returns:
         In nats, a scalar.
     """
-    given = _given_readings(space, residual, noise, observed, sums)
-    factor = cholesky(given.covariance, name="covariance of the sums", jitter=0.0)
-    normal = torch.distributions.MultivariateNormal(torch.zeros_like(given.error), scale_tril=factor)
-    return log_evidence(space, residual, noise, observed) + normal.log_prob(given.error).to(residual)
+    if not any(part.requires_grad for part in (*space[:4], residual, noise, sums.values)):
+        return FunctionalPosterior(space, residual, noise, observed, sums).log_evidence.to(residual)
+    prior = covariance_product(space, sums.columns((len(residual), residual.shape[-1])))
+    solved = covariance_solve(space, prior, noise, observed)
+    known = torch.where(observed, residual, 0.0).double()
+    covariance = sums.applied(prior) - torch.einsum("npm,npl->ml", prior, solved)
+    error = sums.values - torch.einsum("npm,np->m", solved, known)
+    factor = cholesky(_symmetric(covariance) + sums.errors, name="covariance of the sums", jitter=0.0)
+    return log_evidence(space, residual, noise, observed) + _log_density(error, factor).to(residual)
 
 
 class FunctionalPosterior:
-    """The outputs at all rows given readings and sums; results are computed lazily and kept.
+    """Outputs and readings at cells given readings and sums.
 
     Args:
         space: state space of N rows and P outputs.
@@ -111,71 +115,156 @@ class FunctionalPosterior:
         sums: M sums.
 
     Example:
+        >>> import numpy as np
         >>> from cgp.statespace.processes import matern_process
         >>> from cgp.statespace.space import state_space
         >>> process = matern_process(torch.tensor([1.0], dtype=torch.float64), 1)
         >>> space = state_space([process], [torch.ones(1, 1)], torch.zeros(3, dtype=torch.long))
-        >>> y = torch.zeros(3, 1, dtype=torch.float64)
-        >>> sums = Functionals(torch.ones(3, 1, 1).double(), torch.tensor([6.0]).double(), torch.zeros(1, 1).double())
+        >>> y, nothing = torch.zeros(3, 1, dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
+        >>> terms = Terms(np.arange(3), np.zeros(3, dtype=int), np.ones(3), np.zeros(3, dtype=int))
+        >>> sums = Functionals(terms, y[:1, 0] + 6.0, y[:1, 0], torch.full((3,), -1), nothing)
         >>> posterior = FunctionalPosterior(space, y, y + 0.1, y < 0, sums)
-        >>> posterior.mean.sum().round(decimals=9)
+        >>> posterior.marginals(torch.arange(3))[0].sum().round(decimals=9)
         tensor(6., dtype=torch.float64)
     """
 
     @torch.no_grad()
     def __init__(self, space: StateSpace, residual: Tensor, noise: Tensor, observed: Tensor, sums: Functionals) -> None:
-        self._points, self._sums = StateSpacePosterior(space, residual, noise, observed), sums
-        self._given = _given_readings(space, residual, noise, observed, sums)
-        self._factor = cholesky(self._given.covariance, name="covariance of the sums", jitter=0.0)
-        self._effect = self._given.prior - covariance_product(space, self._given.solved)  # G
+        self.points, self.sums = StateSpacePosterior(space, residual, noise, observed), sums
+        shape, effects, weights = (len(residual), residual.shape[-1]), [], []
+        width = max(1, _ENTRIES // residual.numel())
+        for first in range(0, len(sums.values), width):
+            prior = covariance_columns(space, sums.columns(shape, first, min(first + width, len(sums.values))))
+            explained, solved = self.points.regressed(prior)
+            effects.append(prior - explained)
+            weights.append(solved[observed])
+        effect = torch.cat(effects, dim=-1)  # G
+        covariance = _symmetric(sums.applied(effect)) + sums.errors
+        self._factor = cholesky(covariance, name="covariance of the sums", jitter=0.0)
+        self._effect, self._weights = effect.flatten(0, 1), torch.cat(weights, dim=-1)
+
+    @property
+    def log_evidence(self) -> Tensor:
+        """Log-density of readings and sums, in nats."""
+        return self.points.log_evidence + _log_density(self._error[:, 0], self._factor)
 
     @lazy
-    def mean(self) -> Tensor:
-        """Mean of every output at every row, ``(N, P)``."""
-        return self._points.mean + self._moved(self._given.error[:, None])[..., 0]
+    def _error(self) -> Tensor:
+        """What the sums differ by from what the readings say of them, ``(M, 1)``."""
+        return self.sums.values[:, None] - self.sums.applied(self.points.mean[..., None])
 
     @lazy
-    def variance(self) -> Tensor:
-        """Variance of every output at every row, without noise, ``(N, P)``."""
-        white = torch.linalg.solve_triangular(self._factor, self._effect.flatten(0, 1).mT, upper=False)
-        explained = white.square().sum(0).reshape(self._points.variance.shape)
-        return (self._points.variance - explained).clamp(min=0.0)
+    def _moved(self) -> Tensor:
+        """The same as weights of effects, ``(M, 1)``."""
+        return torch.cholesky_solve(self._error, self._factor)
 
-    def draw(self, count: int, generator: torch.Generator | None = None) -> Tensor:
-        """Joint draws of all outputs at all rows, without noise, that have the sums.
+    def marginals(self, cells: Tensor, readings: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Means and variances of the outputs, or of readings without the noise of those that no sum has.
+
+        Args:
+            cells: numbers of cells, ``(t,)``.
+            readings: of the sums, -1 for others, ``(t,)``; None is the outputs.
+
+        Returns:
+            ``(t,)`` each.
+        """
+        effect = self._effects(cells, readings)
+        mean = self.points.mean.flatten()[cells] + (effect @ self._moved)[:, 0]
+        variance = self.points.variance.flatten()[cells] + self._noise(readings, len(cells)) - self._explained(effect)
+        return mean, variance.clamp(min=0.0)
+
+    def explained_covariance(self, cells: Tensor, readings: Tensor | None = None) -> Tensor:
+        """By how much the sums reduce the covariance at cells, ``(t, t)``."""
+        effect = self._effects(cells, readings)
+        return effect @ torch.cholesky_solve(effect.mT, self._factor)
+
+    def total_variances(self, cells: Tensor, terms: Terms, readings: Tensor | None = None) -> Tensor:
+        """Variances of other sums of outputs, or of readings without the noise of those that no known sum has.
+
+        Args:
+            cells: numbers of cells, those of the terms.
+            terms: of A sums.
+            readings: as in :meth:`marginals`.
+
+        Returns:
+            ``(A,)``.
+        """
+        weights, sums = torch.as_tensor(terms.weights), torch.as_tensor(terms.sums)
+        before = self.points.total_variances(terms)
+        before = before.index_add(0, sums, weights.square() * self._noise(readings, len(cells)))
+        effect = self._effects(cells, readings)
+        summed = effect.new_zeros(len(before), effect.shape[-1]).index_add(0, sums, weights[:, None] * effect)
+        variance = before - self._explained(summed)
+        return torch.where(variance > _ROUNDING * before, variance, 0.0)
+
+    def draw(
+        self,
+        count: int,
+        cells: Tensor,
+        readings: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Joint draws of the outputs, or of readings without the noise of those that no sum has: they have the sums.
 
         Args:
             count: number of draws.
+            cells: numbers of cells, ``(t,)``.
+            readings: as in :meth:`marginals`.
             generator: source of randomness; None is torch's global generator.
 
         Returns:
-            ``(count, N, P)``.
+            ``(count, t)``.
         """
-        draws = self._points.draw(count, generator)
-        values, vectors = torch.linalg.eigh(self._sums.noise)
-        normal = torch.randn(len(values), count, generator=generator, dtype=torch.float64)
-        errors = (vectors * values.clamp(min=0.0).sqrt()) @ normal
-        drawn = torch.einsum("npm,snp->ms", self._sums.weights, draws) + errors
-        return draws + self._moved(self._sums.values[:, None] - drawn).movedim(-1, 0)
 
-    def _moved(self, errors: Tensor) -> Tensor:
-        """The effect on all cells, ``(N, P, S)``, of columns by which sums differ from what readings say of them."""
-        return self._effect @ torch.cholesky_solve(errors, self._factor)
+        def normal(variances: Tensor) -> Tensor:
+            shape = (len(variances), count)
+            return variances.sqrt()[:, None] * torch.randn(shape, generator=generator, dtype=torch.float64)
+
+        draws = self.points.draw(count, generator).movedim(0, -1)
+        noise, errors = normal(self.sums.variances), normal(self.sums.noise)
+        drawn = self.sums.applied(draws) + self.sums.shares.mT @ noise + errors
+        moved = torch.cholesky_solve(self.sums.values[:, None] - drawn, self._factor)
+        result = draws.flatten(0, 1)[cells] + self._effects(cells, readings) @ moved
+        if readings is not None and len(noise):
+            result = result + torch.where((readings >= 0)[:, None], noise[readings], 0.0)
+        return result.mT
+
+    def leave_one_out(self, known: Tensor) -> tuple[Tensor, Tensor]:
+        r"""Weights and precisions of the readings given the sums: those of :math:`(y, t)` at y.
+
+        Args:
+            known: weights of the observed readings in the sums, ``(n, M)``, which their values leave as they are.
+
+        Returns:
+            ``(n,)`` each, of the observed cells in order.
+        """
+        seen = torch.as_tensor(self.points.observed)
+        effect = self._weights + known
+        weights = self.points.weights[seen] - (effect @ self._moved)[:, 0]
+        return weights, self.points.precision[seen] + self._explained(effect)
+
+    def _effects(self, cells: Tensor, readings: Tensor | None) -> Tensor:
+        """Covariances of outputs or readings with the sums, ``(t, M)``."""
+        effect = self._effect[cells]
+        if readings is None or not len(self.sums.variances):
+            return effect
+        shares = (self.sums.variances[:, None] * self.sums.shares)[readings]
+        return effect + torch.where((readings >= 0)[:, None], shares, 0.0)
+
+    def _noise(self, readings: Tensor | None, count: int) -> Tensor:
+        if readings is None or not len(self.sums.variances):
+            return torch.zeros(count, dtype=torch.float64)
+        return torch.where(readings >= 0, self.sums.variances[readings], 0.0)
+
+    def _explained(self, effect: Tensor) -> Tensor:
+        white = torch.linalg.solve_triangular(self._factor, effect.mT, upper=False)
+        return white.square().sum(0)
 
 
-class _Given(NamedTuple):
-    """Sums given the readings: B, A, their errors and their covariance."""
-
-    prior: Tensor
-    solved: Tensor
-    error: Tensor
-    covariance: Tensor
+def _log_density(error: Tensor, factor: Tensor) -> Tensor:
+    normal = torch.distributions.MultivariateNormal(torch.zeros_like(error), scale_tril=factor)
+    return normal.log_prob(error)
 
 
-def _given_readings(space: StateSpace, residual: Tensor, noise: Tensor, observed: Tensor, sums: Functionals) -> _Given:
-    prior = covariance_product(space, sums.weights)
-    solved = covariance_solve(space, prior, noise, observed)
-    known = torch.where(observed, residual, 0.0).double()
-    covariance = torch.einsum("npm,npl->ml", sums.weights, prior) - torch.einsum("npm,npl->ml", prior, solved)
-    error = sums.values - torch.einsum("npm,np->m", solved, known)
-    return _Given(prior, solved, error, 0.5 * (covariance + covariance.mT) + sums.noise)
+def _symmetric(matrix: Tensor) -> Tensor:
+    return 0.5 * (matrix + matrix.mT)

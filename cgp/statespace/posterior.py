@@ -52,6 +52,11 @@ class StateSpacePosterior:
         self._start = start
         self._factor = factor_of(self._chain, None if start is None else start.covariance, complete=True)
 
+    @property
+    def observed(self) -> Array:
+        """Whether observed, ``(N, P)`` booleans."""
+        return self._chain.observed
+
     @lazy
     def mean(self) -> Tensor:
         """Mean of every output at every row, ``(N, P)``."""
@@ -103,11 +108,16 @@ class StateSpacePosterior:
 
     def solve(self, columns: Tensor) -> Tensor:
         r""":math:`(K + \Sigma)^{-1}B` for columns B, ``(N, P, S)``; unobserved entries are ignored."""
-        return torch.as_tensor(self._smoothed_columns(columns)[1])
+        return self.regressed(columns)[1]
 
     def smooth(self, columns: Tensor) -> Tensor:
         r""":math:`K_{\cdot O}(K_{OO} + \Sigma_O)^{-1}B`, the means given columns B of observations, ``(N, P, S)``."""
-        return torch.as_tensor(self._smoothed_columns(columns)[0])
+        return self.regressed(columns)[0]
+
+    def regressed(self, columns: Tensor) -> tuple[Tensor, Tensor]:
+        """:meth:`smooth` and :meth:`solve` in one pass."""
+        means, weights = self._factor.smoothed(self._factor.whitened(self._chain.known(columns), None))
+        return torch.as_tensor(means), torch.as_tensor(weights)
 
     def total_variances(self, terms: Terms) -> Tensor:
         """Variances of weighted sums of the outputs, without noise, ``(A,)``, in linear time."""
@@ -134,10 +144,6 @@ class StateSpacePosterior:
         white = self._factor.whitened(np.where(self._chain.observed[..., None], noisy, 0.0), start)
         known = self._factor.smoothed(white)[0]
         return self.mean + torch.as_tensor(np.moveaxis(prior - known, -1, 0))
-
-    def _smoothed_columns(self, columns: Tensor) -> tuple[Array, Array]:
-        smoothed: tuple[Array, Array] = self._factor.smoothed(self._factor.whitened(self._chain.known(columns), None))
-        return smoothed
 
     @lazy
     def _whitened(self) -> Any:

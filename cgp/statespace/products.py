@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -13,8 +14,9 @@ from .filter import Array, Chain
 from .lane_factor import LaneTables
 from .slopes import Slopes, bilinear_slopes
 from .space import StateSpace
+from .threads import one_blas_thread
 
-__all__ = ["Products", "bilinear_gradients", "covariance_product", "covariance_solve"]
+__all__ = ["Products", "bilinear_gradients", "covariance_columns", "covariance_product", "covariance_solve"]
 
 _WORK = 500  # states and outputs that lanes take in the time of a row
 
@@ -30,6 +32,49 @@ def covariance_product(space: StateSpace, columns: Tensor) -> Tensor:
         ``(N, P, S)``, with gradients in closed form.
     """
     return _CovarianceProduct.apply(*space[:4], columns, space.kinds, space.steps)
+
+
+@torch.no_grad()
+def covariance_columns(space: StateSpace, columns: Tensor) -> Tensor:
+    r"""As :func:`covariance_product`, without gradients, and in the memory of its result for stationary processes.
+
+    .. math:: z_i = A_i z_{i-1} + PH^\top b_i, \quad u_{i-1} = A_i^\top(u_i + H^\top b_i), \qquad
+        (Kb)_i = H(z_i + Pu_i)
+
+    Args:
+        space: state space of N rows and P outputs.
+        columns: B, ``(N, P, S)``.
+
+    Returns:
+        ``(N, P, S)``.
+    """
+    chain, values = Chain(space), _array(columns)
+    A, Q, P = space.transition.double(), space.noise.double(), space.stationary.double()
+    moved = torch.einsum("uabk,bck,udck->uadk", A, P, A) + Q
+    if not torch.allclose(moved, P.expand_as(moved), rtol=1e-9, atol=1e-12):
+        return torch.as_tensor(chain.product(values)[0])
+    return torch.as_tensor(_stationary_product(chain, values))
+
+
+@one_blas_thread
+def _stationary_product(chain: Chain, columns: Array) -> Array:
+    """The product of :func:`covariance_columns`."""
+    first, K = chain.stationary[0], chain.count  # P is symmetric
+    product, full = np.empty_like(columns), (len(chain.stationary), K, columns.shape[-1])
+    given = [bool(each.any()) for each in columns]
+    z, u = np.zeros((2, chain.size, columns.shape[-1]))
+    for row in range(len(columns)):
+        z = chain.transition(row).forward(z) if row else z
+        if given[row]:
+            z = z + (first[:, :, None] * (chain.loadings.T @ columns[row])).reshape(z.shape)
+        product[row] = chain.loadings @ z[:K]
+    for row in range(len(columns) - 1, 0, -1):
+        product[row] += chain.loadings @ np.einsum("ak,aks->ks", first, u.reshape(full))
+        if given[row]:
+            u[:K] += chain.loadings.T @ columns[row]
+        u = chain.transition(row).adjoint(u)
+    product[0] += chain.loadings @ np.einsum("ak,aks->ks", first, u.reshape(full))
+    return product
 
 
 def covariance_solve(space: StateSpace, columns: Tensor, noise: Tensor, observed: Tensor) -> Tensor:

@@ -3,6 +3,7 @@ from .frames.files.options import ReadOptions
 from .frames.files.reading import read_table
 from .frames.files.table_file import TableFile
 from .imputer import CorrelatedGPImputer
+from .known import KnownTotals
 from .referee.comparison import assess_gaps
 from .referee.report import GapReport
 from .totals import Totals
@@ -14,6 +15,7 @@ __all__ = [
     "Forecast",
     "GapReport",
     "Interval",
+    "KnownTotals",
     "Logit",
     "ReadOptions",
     "TableFile",

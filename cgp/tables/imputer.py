@@ -20,6 +20,7 @@ from cgp.regression.inference import MAP, Automatic, Inference
 from cgp.regression.inference.fitting import progress_line, seeded
 from cgp.regression.inference.maximum import criterion
 from cgp.regression.solvers.choice import Cost
+from cgp.regression.sums import Sums
 
 from .filled import FilledTable, Forecast, Interval
 from .frames.codes import check_columns, suspected_codes, warn_of_strangers, warn_of_uneven_errors
@@ -27,6 +28,7 @@ from .frames.coordinates import Axis
 from .frames.panels import PanelForm, is_panel
 from .frames.periods import YEAR, offered_periods
 from .frames.table import Table, appended, merged, read_table
+from .known import known_sums
 from .panel import FilledPanel, Panel
 from .storage import read_imputer, write_imputer
 from .totals import Totals
@@ -118,18 +120,24 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         self.verbose = verbose
 
     @unchanged_on_error
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, totals: Any = None) -> Self:
         """Learn from what a table has.
+
+        Totals are sums (or means) over intervals that are known besides, as of a meter that is read after a gap: by
+        name of column a series of pandas whose index has periods or intervals, exact sums of readings, or a
+        :class:`.KnownTotals` with options. Filled values, draws and :meth:`aggregate` have them. A column may have
+        totals only. They are for series, that is one input and a Markov kernel, "matern32" if none is given.
 
         Args:
             X: a frame, a series, or an array ``(n, k)``, or a panel of them; NaN is missing.
             y: not used.
+            totals: by name of column, or a frame of columns; NaN is not known.
 
         Returns:
             The imputer.
 
         Raises:
-            ValueError: if a column cannot be used; it is named.
+            ValueError: if a column cannot be used, or a total contradicts what it covers; it is named.
 
         Warns:
             UserWarning: if a value looks like a code for what is missing, or a column with gaps has one value only.
@@ -138,11 +146,15 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             if hasattr(self, name):
                 delattr(self, name)
         if is_panel(X):
+            if totals is not None:
+                raise ValueError("totals: expected None for a panel, got totals: fit one table, or each by itself")
             return self._fit_panel(X)
         table = self._read(X, reset=True)
-        check_columns(table.values, table.names)
-        self.transforms_ = chosen_transforms(self.transforms, table)
-        self.regressor_ = self._fitted(table._replace(values=self.transforms_.forward(table.values)))
+        sums = known_sums(totals, table, self._axis)
+        summed = () if sums is None else np.unique(sums.outputs).tolist()
+        check_columns(table.values, table.names, summed)
+        self.transforms_ = chosen_transforms(self.transforms, table, summed)
+        self.regressor_ = self._fitted(table._replace(values=self.transforms_.forward(table.values)), sums)
         self._parts, self._known = [table._replace(left_out=self.regressor_.gross_errors_)], None
         self._warn_of_errors()
         return self
@@ -218,11 +230,12 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         self._parts, self._known, self.regressor_ = appended(self._parts, table), None, regressor
         return self
 
-    def estimate(self, X: Any) -> Cost:
+    def estimate(self, X: Any, *, totals: Any = None) -> Cost:
         """What a fit to a table is expected to take, without fitting.
 
         Args:
             X: as in :meth:`fit`.
+            totals: likewise.
 
         Returns:
             Seconds of one core, within a factor of about two, and bytes of memory.
@@ -234,7 +247,8 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             raise ValueError("X: expected one table, got a panel, whose fit takes a minute or two")
         other = clone(self)
         table = other._read(X, reset=True)
-        return other._regressor().estimate(table.inputs, table.outputs())
+        sums = known_sums(totals, table, other._axis)
+        return other._regressor().estimate(table.inputs, table.outputs(), totals=sums)
 
     @property
     def std_(self) -> Any:
@@ -491,11 +505,11 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         periods: Any = structure.periods if structure.periods != "auto" else ()
         return replace(structure, periods=self._axis.periods(periods)), self.kernel
 
-    def _fitted(self, table: Table) -> CorrelatedGPRegressor:
+    def _fitted(self, table: Table, sums: Sums | None) -> CorrelatedGPRegressor:
         """The regressor, or that of many time scales and a year's cycle, if its criterion is far better."""
         # Days and weeks are left to cgp.assess_gaps: on ten days of sensors with a cycle of a day the criterion was
         # better by 80 nats, and the filled values sometimes better and sometimes too sure.
-        regressor = self._regressor().fit(table.inputs, table.outputs())
+        regressor = self._regressor().fit(table.inputs, table.outputs(), totals=sums)
         is_point = self.inference in ("auto", "map") or type(self.inference) in (Automatic, MAP)
         is_default = self.structure == "auto" and self.kernel is None and self.num_inducing is None
         if not (is_point and is_default and self._axis.is_time) or regressor.structure_ == MultiScale.name:
@@ -503,7 +517,7 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         if YEAR not in offered_periods(table.inputs[:, 0], int(np.sum(~table.missing))):
             return regressor
         other = self._regressor().set_params(structure=MultiScale(periods=[YEAR]), inference="auto")
-        other.fit(table.inputs, table.outputs())
+        other.fit(table.inputs, table.outputs(), totals=sums)
         return other if criterion(other.model_) < criterion(regressor.model_) - _CLEAR else regressor
 
     def _regressor(self) -> CorrelatedGPRegressor:
@@ -530,7 +544,9 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     def _warn_of_strangers(self, table: Table) -> None:
         """Warn of new values that look like codes, where they are not left out."""
         if self.regressor_.structure_ != MultiScale.name:
-            warn_of_strangers(table.values, self._table.values, table.names)
+            known = self._table.values
+            seen = np.flatnonzero(~np.isnan(known).all(axis=0))
+            warn_of_strangers(table.values[:, seen], known[:, seen], [table.names[p] for p in seen])
 
     def _warn_of_errors(self) -> None:
         """Warn of columns that are quiet and then loud."""

@@ -55,7 +55,8 @@ class Correlated(Structure):
 
     def start(self, covariance: AdditiveKernel, observations: Observations) -> None:
         """Let the outputs start as correlated as neighbouring observations are."""
-        start_at_correlation(covariance, observations.rows, observations.targets)
+        shown = observations.with_bins
+        start_at_correlation(covariance, shown.rows, shown.targets)
 
     def between(self, num_processes: int, input_dim: int, kernel: str | Kernel) -> AdditiveKernel:
         """The covariance of so many outputs over so many inputs."""

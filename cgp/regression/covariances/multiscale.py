@@ -73,7 +73,8 @@ class MultiScale(Structure):
         """The same with the periods that were found in the observations."""
         if isinstance(self.periods, str):
             order = np.argsort(observations.inputs[:, 0], kind="stable")
-            found = strongest_periods(observations.inputs[order, 0], observations.values[order])
+            seen = observations.observed.any(axis=0)
+            found = strongest_periods(observations.inputs[order, 0], observations.values[order][:, seen])
             return replace(self, periods=tuple(found))
         return replace(self, periods=tuple(float(period) for period in self.periods))
 

@@ -29,6 +29,7 @@ __all__ = [
     "sample_laplace",
     "sample_slices",
     "sampled_parameters",
+    "with_parameters",
 ]
 
 Samples = dict[str, Tensor]
@@ -246,18 +247,18 @@ def _step(
 
 def _likelihood(batch: RegressionModel, prior: Mapping[str, tuple[Tensor, Tensor]]) -> Callable[[Tensor], Tensor]:
     """The log-likelihood of standard coordinates ``(S, k)``, minus infinity where a covariance cannot be factored."""
-    evidence = _with_parameters(batch, lambda model: model.log_evidence())
+    evidence = with_parameters(batch, lambda model: model.log_evidence())
     # Where the covariance of one chain cannot be factored, all chains try another angle.
     return lambda state: evidence(_unwhitened(state, prior)).expand(len(state))
 
 
 def potential_of(model: RegressionModel) -> Callable[[Mapping[str, Tensor]], Tensor]:
     """The negative log posterior in nats as a function of the values of :func:`sampled_parameters`."""
-    posterior = _with_parameters(model, lambda model: model.log_evidence() + model.log_prior())
+    posterior = with_parameters(model, lambda model: model.log_evidence() + model.log_prior())
     return lambda values: -posterior(values)
 
 
-def _with_parameters(
+def with_parameters(
     model: RegressionModel, ask: Callable[[RegressionModel], Tensor]
 ) -> Callable[[Mapping[str, Tensor]], Tensor]:
     """What is asked of a model as a function of its parameters, minus infinity where a covariance has no factor."""

@@ -19,7 +19,7 @@ from cgp.regression.solvers.model import RegressionModel
 
 from .fitting import Fit, Progress
 
-__all__ = ["COMPARED", "Automatic", "Fits", "Inference", "Setting", "chosen"]
+__all__ = ["COMPARED", "OF_SUMS", "Automatic", "Fits", "Inference", "Setting", "chosen"]
 
 _FOLLOWING = (Coregionalised, Shared, Shifted, Independent)  # compared for "auto"; the first initialises the others
 COMPARED = tuple(kind.name for kind in _FOLLOWING)
@@ -27,6 +27,7 @@ _FEW = 50  # observations for which a point estimate of the parameters is not en
 _LONG = 2000  # observations of a series of many time scales
 _MANY = 8  # smallest number of outputs for which few processes are fitted if all structures take long
 _LEAST_SHARE = 0.5  # smallest observed share of the cells of a table, for that
+OF_SUMS = "matern32"  # kernel of series with known sums, for every structure
 _LONG_EVALUATION = 0.55  # seconds of an evaluation; a fit of a structure takes a hundred and more
 
 
@@ -68,12 +69,14 @@ class Setting:
 
     def covariance(self, structure: Structure) -> AdditiveKernel:
         """The covariance of rows."""
-        return structure.covariance(self.observations, structure.kernel if self.kernel is None else self.kernel)
+        default = structure.kernel if self.observations.sums is None else OF_SUMS
+        return structure.covariance(self.observations, default if self.kernel is None else self.kernel)
 
     def problem(self, structure: Structure) -> Problem:
         """The problem that a solver is chosen for."""
         sizes = len(self.observations.targets), len(self.observations.grid.inputs)
-        return Problem(self.covariance(structure), *sizes, self.num_inducing)
+        known = self.observations.sums
+        return Problem(self.covariance(structure), *sizes, self.num_inducing, 0 if known is None else len(known.values))
 
     @cached_property
     def candidates(self) -> Mapping[str, Structure]:
@@ -117,7 +120,8 @@ class Setting:
         """A model of a covariance."""
         given = self.observations
         inducing = {} if self.num_inducing is None else {"num_inducing": self.num_inducing, "seed": seed % 2**32}
-        return solver(given.rows, given.targets, given.num_outputs, covar_module=covariance, **inducing)
+        sums = {} if given.sums is None else {"totals": given.sums}
+        return solver(given.rows, given.targets, given.num_outputs, covar_module=covariance, **inducing, **sums)
 
     def _takes_long(self, problem: Problem) -> bool:
         """Whether the first of the structures takes minutes, for a table whose cells are mostly observed."""

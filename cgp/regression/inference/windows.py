@@ -15,14 +15,16 @@ from cgp.kernels.canonical_kernel import noise_of_rows
 from cgp.regression.covariances.rows import grid_covariances
 from cgp.regression.covariances.structure import count
 from cgp.regression.observations import Grid
-from cgp.regression.solvers.choice import Cost
+from cgp.regression.solvers.choice import Cost, Solver
 from cgp.regression.solvers.exact import mixed_log_evidence, mixed_places
 from cgp.regression.solvers.model import RegressionModel
 from cgp.regression.solvers.series import SeriesCorrelatedGPRegression, num_states
+from cgp.regression.solvers.summed import SummedSeriesRegression
 from cgp.regression.solvers.uncertain_loadings import UncertainLoadingsRegression
 
 from .fitting import Fit, Progress, learned_parameters
 from .setting import Fits, Inference, Setting
+from .silent import fit_silent
 
 __all__ = ["WINDOW_OUTPUTS", "Window", "WindowSampler", "Windows", "fit_windows", "window_evidence", "window_shape"]
 
@@ -75,11 +77,14 @@ class Windows(Inference):
         problem = setting.problem(setting.structure)
         factors = sum(each.loadings().shape[-1] - each.num_processes for each in problem.covariance.kernels)
         is_short = problem.num_inputs < _ROWS_PER_FACTOR * factors
-        solver = UncertainLoadingsRegression if is_short else SeriesCorrelatedGPRegression
+        solver: Solver = UncertainLoadingsRegression if is_short else SeriesCorrelatedGPRegression
+        solver = SummedSeriesRegression if problem.num_sums else solver
         model = setting.model(setting.structure, solver)
         fit = fit_windows(model, num_steps=self.num_windows(setting), seed=seed, progress=progress)
         if isinstance(model, UncertainLoadingsRegression):
             model.learn_uncertainty()
+        if setting.observations.bins:
+            fit_silent(model, setting.observations.bins, float(setting.observations.grid.inputs[:, 0].diff().median()))
         return Fits([model], [setting.structure], fit, {}, {})
 
 

@@ -39,12 +39,14 @@ class Problem(NamedTuple):
         num_observations: number n of observations.
         num_inputs: number N of distinct inputs.
         num_inducing: number of inducing inputs, or None.
+        num_sums: number of sums that are known.
     """
 
     covariance: AdditiveKernel
     num_observations: int
     num_inputs: int
     num_inducing: int | None = None
+    num_sums: int = 0
 
 
 class Cost(NamedTuple):
@@ -71,6 +73,8 @@ def choose_solver(problem: Problem) -> Solver:
     Raises:
         ValueError: if there is none, with the obstacle of each.
     """
+    if problem.num_sums:
+        return _for_sums(problem)
     obstacles, best, least = {}, None, float("inf")
     for name, solver in SOLVERS.items():
         if solver.with_inducing is not (problem.num_inducing is not None):
@@ -88,6 +92,17 @@ def choose_solver(problem: Problem) -> Solver:
             f"can do it ({reasons})"
         )
     return best
+
+
+def _for_sums(problem: Problem) -> Solver:
+    """The solver of series whose sums are known."""
+    solver = SOLVERS["linear, sums"]
+    obstacle = solver.obstacle(problem) if problem.num_inducing is None else "expected num_inducing=None"
+    if obstacle is not None:
+        raise ValueError(
+            f"totals: expected a series, that is one input and a Markov kernel such as 'matern32': {obstacle}"
+        )
+    return solver
 
 
 def beyond_exact(size: int, what: str = "") -> str | None:

@@ -20,6 +20,7 @@ from cgp.kernels.canonical_kernel import PriorModule, log_prior, noise_of_rows, 
 from cgp.regression.covariances.neighbours import start_at_correlation
 from cgp.regression.covariances.rows import Loadings, check_covariance, dense_covariance, row_covariance
 from cgp.regression.likelihood import ProcessGaussianLikelihood, ProcessMean
+from cgp.regression.sums import Sums
 
 from .choice import SOLVERS, Cost, Problem
 
@@ -58,6 +59,7 @@ class RegressionModel(ExactGP):
     Attributes:
         name: in :data:`.SOLVERS`.
         with_inducing: whether it is for problems with inducing inputs; None where only an inference asks for it.
+        totals: sums that are known besides the observations, or None.
 
     Note:
         Initial values and priors of means, scales and lengthscales assume inputs and outputs of unit variance.
@@ -66,6 +68,7 @@ class RegressionModel(ExactGP):
     name: ClassVar[str] = ""
     with_inducing: ClassVar[bool | None] = False
     learned_buffers: ClassVar[tuple[str, ...]] = ()  # beside parameters
+    totals: Sums | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -245,6 +248,29 @@ class RegressionModel(ExactGP):
             covariance = self.posterior(x[rows], condition).covariance_matrix
             variances.append(covariance @ weights[rows].to(covariance) @ weights[rows].to(covariance))
         return torch.stack(variances, dim=-1)
+
+    @torch.no_grad()
+    def draw_readings(
+        self, x: Tensor, counts: Sequence[int], condition: Any = None, *, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Joint draws as :meth:`draw`, with noise."""
+        draws = self.draw(x, counts, condition, generator=generator)
+        noise = flat_members(noise_of_rows(self.likelihood, x), self.batch())
+        sd = noise.sqrt().repeat_interleave(torch.tensor(counts), dim=0)
+        return draws + sd * torch.randn(draws.shape, generator=generator, dtype=torch.float64).to(draws)
+
+    @torch.no_grad()
+    def reading_total_variances(self, x: Tensor, weights: Tensor, sums: Tensor, condition: Any = None) -> Tensor:
+        """As :meth:`total_variances`, of sums of readings: each row is one, with noise of its own."""
+        variances = self.total_variances(x, weights, sums, condition).double()
+        noise = weights.square() * noise_of_rows(self.likelihood, x)
+        zero = noise.new_zeros(*noise.shape[:-1], variances.shape[-1])
+        return variances + zero.index_add(-1, sums, noise.expand(*noise.shape[:-1], len(weights)))
+
+    def joint_readings(self, x: Tensor, condition: Any = None) -> tuple[Tensor, Tensor]:
+        """Mean ``(*batch, t)`` and covariance ``(*batch, t, t)`` of readings at rows."""
+        posterior = self.posterior(x, condition)
+        return posterior.mean, posterior.covariance_matrix + torch.diag_embed(noise_of_rows(self.likelihood, x))
 
     def with_samples(self, samples: Mapping[str, Tensor]) -> Self:
         """A copy in eval mode, a batch member per sample ``(S, ...)``, by name of prior: moments are ``(S, t)``."""

@@ -20,7 +20,6 @@ from cgp.regression.solvers.model import check_training_data
 from cgp.statespace.factors import takes_lanes
 from cgp.statespace.kernels import Steps
 from cgp.statespace.posterior import StateSpacePosterior
-from cgp.statespace.totals import Terms
 
 from .choice import Cost, Problem
 from .model import Moments, RegressionModel, flat_members
@@ -239,8 +238,7 @@ class SeriesCorrelatedGPRegression(RegressionModel):
         x, parts = self._expanded(x), []
         condition = self.condition() if condition is None else condition
         for member in self._with_places(x, condition):
-            cells = member.line.cells[-x.shape[-2] :].numpy()
-            terms = Terms(*np.divmod(cells, member.residual.shape[-1]), weights.double().numpy(), sums.numpy())
+            terms = member.terms(member.line.cells[-x.shape[-2] :], weights, sums)
             parts.append(member.posterior().total_variances(terms))
         return self._stacked(parts, x)
 

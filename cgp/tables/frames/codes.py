@@ -51,13 +51,14 @@ def suspected_codes(values: NDArray[np.float64]) -> dict[float, list[int]]:
     return {code: [p for p, repeated in enumerate(ends) if code in repeated] for code in codes}
 
 
-def check_columns(values: NDArray[np.float64], names: list[Any]) -> None:
-    """Refuse columns without a value; warn of codes and of columns of one value."""
+def check_columns(values: NDArray[np.float64], names: list[Any], summed: Sequence[int] = ()) -> None:
+    """Refuse columns without a value, or a known sum; warn of codes and of columns of one value."""
     warn_of_codes(values, names)
-    dead = [name for name, column in zip(names, np.isnan(values).T, strict=True) if column.all()]
-    if dead:
-        raise ValueError(f"X: expected at least one value in each column, got none in {dead}: leave them out")
-    warn_of_constants(values, names)
+    seen = [p for p, column in enumerate(values.T) if not np.isnan(column).all()]
+    lost = [name for p, name in enumerate(names) if p not in {*seen, *summed}]
+    if lost or not seen:
+        raise ValueError(f"X: expected at least one value in each column, got none in {lost or names}: leave them out")
+    warn_of_constants(values[:, seen], [names[p] for p in seen])
 
 
 def warn_of_codes(values: NDArray[np.float64], names: Sequence[Any]) -> None:

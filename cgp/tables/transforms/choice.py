@@ -35,21 +35,28 @@ _RANGES = (1.0, 100.0)  # of shares and of percentages
 _NEAR_ITS_END = 0.9
 
 
-def chosen_transforms(asked: Any, table: Table) -> Transforms:
+def chosen_transforms(asked: Any, table: Table, summed: Sequence[int] = ()) -> Transforms:
     """The transforms of a table's columns.
 
     Args:
         asked: of all columns, or of some by name: a name, an object, or None.
         table: n rows, P columns.
+        summed: columns whose sums are known: "auto" leaves them as they are.
 
     Returns:
         The transforms.
 
     Raises:
-        ValueError: if a transform is not known, or does not take a value of its column.
+        ValueError: if a transform is not known, does not take a value of its column, or is of one with known sums.
     """
-    wishes = [_wish(each) for each in _by_column(asked, table)]
-    names = tuple(table.names)
+    wishes, names = [_wish(each) for each in _by_column(asked, table)], tuple(table.names)
+    for p in summed:
+        if wishes[p] not in (AUTO, Unchanged()):
+            raise ValueError(
+                f"totals: expected columns that are not transformed, got {wishes[p]!r} for {names[p]!r}: its sums are "
+                f"no sums of transformed values; transforms={{..., {names[p]!r}: None}}, or leave its totals out"
+            )
+        wishes[p] = Unchanged()
     kinds = [wish if isinstance(wish, Transform) else Unchanged() for wish in wishes]
     _check_values(Transforms(tuple(kinds), names), table.values)
     order = ordered_rows(table.inputs)
@@ -205,12 +212,12 @@ def _neighbours(inputs: Array, column: Array) -> tuple[Array, Array, Array]:
 
 
 def _features(kinds: list[Transform], values: Array) -> Array:
-    """Standardised transforms of the columns, gaps on straight lines, ``(n, P)``."""
+    """Standardised transforms of the columns, gaps on straight lines, 0 for one without values, ``(n, P)``."""
     rows = np.arange(len(values))
     filled = []
     for kind, column in zip(kinds, values.T, strict=True):
         seen = ~np.isnan(column)
-        filled.append(np.interp(rows, rows[seen], kind.forward(column[seen])))
+        filled.append(np.interp(rows, rows[seen], kind.forward(column[seen])) if seen.any() else 0.0 * rows)
     table = np.column_stack(filled)
     unit = table.std(axis=0)
     return (table - table.mean(axis=0)) / np.where(unit > 0.0, unit, 1.0)

@@ -3,82 +3,141 @@
 from functools import partial
 
 import numpy as np
+import pytest
 import torch
 
-from cgp.statespace.functionals import (
-    FunctionalPosterior,
-    functionals_of,
-    sums_of_readings,
-    total_log_evidence,
-)
+from cgp.statespace.filter import Chain
+from cgp.statespace.functionals import FunctionalPosterior, Functionals, total_log_evidence
+from cgp.statespace.products import covariance_columns
 from cgp.statespace.totals import Terms
-from tests.cgp.statespace.test_space import noise_of, prior, problem, space_of
+from tests.cgp.statespace.test_space import noise_of, posterior_of, prior, problem, space_of
 
 CLOSE = partial(torch.testing.assert_close, rtol=1e-8, atol=1e-8)
 
 
-def sums(p, noise=0.01):
-    """Of one output, of two that overlap it, and a mean of everything."""
+def sums(p, noise=0.01, of_readings=False):
+    """Of one output, of two that overlap it, and a mean of everything; of the process, or of unknown readings."""
     outputs = p.y.shape[1]
     parts = [(range(2, 7), [0], 1.0), (range(5, 10), [0, 1], 0.5), (range(12), range(outputs), 1.0 / p.y.numel())]
     terms = [
-        (row, output, weight, k) for k, (rows, which, weight) in enumerate(parts) for row in rows for output in which
+        (row, output, weight, k)
+        for k, (rows, which, weight) in enumerate(parts)
+        for row in rows
+        for output in which
+        if not (of_readings and p.observed[row, output])
     ]
     rows, which, weights, numbers = (np.array(each) for each in zip(*terms, strict=True))
+    cells, readings = np.unique(rows * outputs + which, return_inverse=True)
+    readings = torch.as_tensor(readings) if of_readings else torch.full((len(rows),), -1)
+    variances = noise_of(p).flatten()[cells] if of_readings else torch.zeros(0, dtype=torch.float64)
     values = torch.tensor([1.0, -0.5, 0.2], dtype=torch.float64)
-    return functionals_of(Terms(rows, which, weights, numbers), values, torch.full((3,), noise), tuple(p.y.shape))
+    own = torch.full((3,), noise, dtype=torch.float64)
+    return Functionals(Terms(rows, which, weights, numbers), values, own, readings, variances), cells
 
 
 def dense(p, functionals):
     """Covariance of all cells with what is observed, and of what is observed, in order: readings, then sums."""
     K, kept = prior(p), p.observed.flatten()
-    W = torch.cat([torch.eye(len(K), dtype=torch.float64)[kept], functionals.weights.flatten(0, 1).mT])
-    noise = torch.block_diag(noise_of(p).flatten()[kept].diag(), functionals.noise)
+    weights = functionals.columns(tuple(p.y.shape)).flatten(0, 1).mT
+    W = torch.cat([torch.eye(len(K), dtype=torch.float64)[kept], weights])
+    noise = torch.block_diag(noise_of(p).flatten()[kept].diag(), functionals.errors)
     return K @ W.mT, W @ K @ W.mT + noise, torch.cat([p.y.flatten()[kept], functionals.values])
 
 
-def test_evidence_and_its_gradients_are_dense():
+def posterior(p, functionals):
+    return FunctionalPosterior(space_of(p), p.y, noise_of(p), p.observed, functionals)
+
+
+@pytest.mark.parametrize("of_readings", [False, True])
+def test_evidence_and_its_gradients_are_dense(of_readings):
     p = problem()
     given = [value.clone().requires_grad_() for value in p.parameters]
     p = p._replace(times=given[0], noise=given[1], lengthscales=given[2], fast=given[3], slow=given[4])
-    value = total_log_evidence(space_of(p), p.y, noise_of(p), p.observed, sums(p))
-    _, covariance, observed = dense(p, sums(p))
+    functionals, _ = sums(p, of_readings=of_readings)
+    value = total_log_evidence(space_of(p), p.y, noise_of(p), p.observed, functionals)
+    _, covariance, observed = dense(p, functionals)
     expected = torch.distributions.MultivariateNormal(torch.zeros_like(observed), covariance).log_prob(observed)
     CLOSE(value, expected)
-    CLOSE(torch.autograd.grad(value, given), torch.autograd.grad(expected, given), rtol=1e-6, atol=1e-7)
+    CLOSE(
+        torch.autograd.grad(value, given, retain_graph=True), torch.autograd.grad(expected, given), rtol=1e-6, atol=1e-7
+    )
 
 
 def test_posterior_is_dense():
     p = problem()
-    posterior = FunctionalPosterior(space_of(p), p.y, noise_of(p), p.observed, sums(p))
-    cross, covariance, observed = dense(p, sums(p))
-    CLOSE(posterior.mean.flatten(), cross @ torch.linalg.solve(covariance, observed))
-    explained = cross @ torch.linalg.solve(covariance, cross.mT)
-    CLOSE(posterior.variance.flatten(), (prior(p) - explained).diagonal())
-    count, expected = 20_000, prior(p) - explained
-    draws = posterior.draw(count, torch.Generator().manual_seed(0)).flatten(1)
-    variance = expected.diagonal().clamp(min=0)
-    assert ((draws.mean(0) - posterior.mean.flatten()).abs() <= 6 * (variance / count).sqrt() + 1e-9).all()
+    functionals, _ = sums(p)
+    cross, covariance, observed = dense(p, functionals)
+    all_cells, found = torch.arange(p.y.numel()), posterior(p, functionals)
+    mean, variance = found.marginals(all_cells)
+    CLOSE(mean, cross @ torch.linalg.solve(covariance, observed))
+    expected = prior(p) - cross @ torch.linalg.solve(covariance, cross.mT)
+    CLOSE(variance, expected.diagonal())
+    CLOSE(posterior_of(p).covariance - found.explained_covariance(all_cells), expected)
+
+
+def test_sums_of_unknown_readings_are_dense():
+    """Of a normal vector of the outputs and the noise of these readings: moments, sums, draws."""
+    p = problem()
+    functionals, cells = sums(p, of_readings=True)
+    found, cells, readings = posterior(p, functionals), torch.as_tensor(cells), torch.arange(len(cells))
+    cross, covariance, observed = dense(p, functionals)
+    noise = functionals.variances.diag() @ functionals.shares
+    cross = cross[cells]
+    cross[:, -3:] += noise  # of readings with the sums
+    both = prior(p)[cells][:, cells] + functionals.variances.diag()
+    expected = both - cross @ torch.linalg.solve(covariance, cross.mT)
+    mean, variance = found.marginals(cells, readings)
+    CLOSE(mean, cross @ torch.linalg.solve(covariance, observed))
+    CLOSE(variance, expected.diagonal())
+    weights = torch.linspace(-1.0, 2.0, len(cells), dtype=torch.float64)
+    terms = Terms(*np.divmod(cells.numpy(), p.y.shape[1]), weights.numpy(), np.zeros(len(cells), dtype=int))
+    CLOSE(found.total_variances(cells, terms, readings), (weights @ expected @ weights)[None])
+    count = 20_000
+    draws = found.draw(count, cells, readings, torch.Generator().manual_seed(0))
+    assert ((draws.mean(0) - mean).abs() <= 6 * (variance / count).sqrt() + 1e-9).all()
     spread = ((variance[:, None] * variance + expected**2) / count).sqrt()
     assert ((draws.T.cov() - expected).abs() <= 6 * spread + 1e-9).all()
 
 
-def test_sums_known_exactly_are_had_by_mean_and_draws():
-    p, known = problem(), sums(problem(), noise=0.0)
-    posterior = FunctionalPosterior(space_of(p), p.y, noise_of(p), p.observed, known)
-    CLOSE(torch.einsum("npm,np->m", known.weights, posterior.mean), known.values)
-    draws = posterior.draw(3, torch.Generator().manual_seed(0))
-    CLOSE(torch.einsum("npm,snp->sm", known.weights, draws), known.values.expand(3, -1))
-
-
-def test_sums_of_readings_have_their_noise():
-    """As sums of a dense normal vector of readings, of which some are known."""
+@pytest.mark.parametrize("of_readings", [False, True])
+def test_sums_known_exactly_are_had_by_mean_and_draws(of_readings):
     p = problem()
-    of_readings = sums_of_readings(sums(p), p.y, noise_of(p), p.observed)
-    posterior = FunctionalPosterior(space_of(p), p.y, noise_of(p), p.observed, of_readings)
-    K, kept = prior(p), p.observed.flatten()
-    readings = K + noise_of(p).flatten().diag()
-    W = torch.cat([torch.eye(len(K), dtype=torch.float64)[kept], sums(p).weights.flatten(0, 1).mT])
-    covariance = W @ readings @ W.mT + torch.block_diag(torch.zeros(int(kept.sum()), int(kept.sum())), sums(p).noise)
-    observed = torch.cat([p.y.flatten()[kept], sums(p).values])
-    CLOSE(posterior.mean.flatten(), K @ W.mT @ torch.linalg.solve(covariance, observed), rtol=1e-7, atol=1e-7)
+    known, _ = sums(p, noise=0.0, of_readings=of_readings)
+    found, rows, outputs = posterior(p, known), torch.as_tensor(known.terms.rows), torch.as_tensor(known.terms.outputs)
+    places, readings = rows * p.y.shape[1] + outputs, known.readings if of_readings else None
+    values = [found.marginals(places, readings)[0], *found.draw(3, places, readings, torch.Generator().manual_seed(0))]
+    for value in values:
+        total = torch.zeros(3, dtype=torch.float64)
+        CLOSE(
+            total.index_add(0, torch.as_tensor(known.terms.sums), torch.as_tensor(known.terms.weights) * value),
+            known.values,
+        )
+    assert found.total_variances(places, known.terms, readings).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_leaving_one_reading_out_is_dense():
+    """Also of a reading that a sum has: the sum then tells of it."""
+    p = problem()
+    functionals, _ = sums(p, of_readings=True)
+    seen = p.observed.flatten()
+    known = torch.zeros(int(seen.sum()), 3, dtype=torch.float64)
+    known[0, 0], known[3, 1] = 1.0, 0.5
+    weights, precision = posterior(p, functionals).leave_one_out(known)
+    _, covariance, observed = dense(p, functionals)
+    turn = torch.eye(len(observed), dtype=torch.float64)
+    turn[-3:, :-3] = known.mT  # the sums with the known readings
+    inverse = torch.linalg.inv(turn @ covariance @ turn.mT)
+    CLOSE(precision, inverse.diagonal()[:-3])
+    CLOSE(weights, (inverse @ (turn @ observed))[:-3])
+
+
+@pytest.mark.parametrize("stationary", [True, False])
+def test_columns_without_gradients_are_dense(stationary):
+    p = problem()
+    space = space_of(p)
+    if not stationary:
+        space = space._replace(stationary=2.0 * space.stationary)
+    columns = torch.randn(*p.y.shape, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    columns[2:5] = 0.0
+    K = torch.as_tensor(Chain(space).prior_covariance())
+    CLOSE(covariance_columns(space, columns).flatten(0, 1), K @ columns.flatten(0, 1))

@@ -1,0 +1,210 @@
+"""Sums and means of columns that are known over intervals, as a meter or a yearbook gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cgp.regression.sums import Sums
+
+from .totals import checked_weights
+
+if TYPE_CHECKING:
+    from .frames.coordinates import Axis
+    from .frames.table import Table
+
+__all__ = ["KnownTotals", "known_sums"]
+
+Array = NDArray[Any]
+
+_FARTHEST = 1.5  # steps between rows of an interval that has all its rows
+_REGULAR = 0.9  # share of steps that are near their median, in a table that has a step
+_NEAR = 0.3  # of the median step
+_ROUNDING = 1e-6  # of a total
+
+
+@dataclass(frozen=True, eq=False)
+class KnownTotals:
+    """Totals of one column over intervals, with options.
+
+    Args:
+        values: a series of pandas whose index has periods or intervals; NaN is not known.
+        mean: whether they are means instead of sums.
+        noise: variance of their errors, a number or one for each; 0 for totals that are known exactly.
+        of: "readings", as a meter adds them up, each with its noise, or "process", the function beneath them.
+        weights: of the rows of the table in a sum, ``(n,)``; None is 1.
+
+    Example:
+        >>> import pandas as pd
+        >>> monthly = pd.Series([40.0, 12.0], index=pd.period_range("2024-01", periods=2, freq="M"))
+        >>> KnownTotals(monthly, mean=True).of
+        'readings'
+    """
+
+    values: Any
+    mean: bool = False
+    noise: Any = 0.0
+    of: str = "readings"
+    weights: Any = None
+
+    def __post_init__(self) -> None:
+        if self.of not in ("readings", "process"):
+            raise ValueError(f"of: expected 'readings' or 'process', got {self.of!r}")
+        if not hasattr(self.values, "iloc") or hasattr(self.values, "columns"):
+            raise ValueError(f"totals: expected a series of pandas for a column, got {type(self.values).__name__}")
+
+
+def known_sums(totals: Any, table: Table, axis: Axis) -> Sums | None:
+    """Totals as sums over the rows of a table.
+
+    Args:
+        totals: by name of column a series or :class:`KnownTotals`; a frame, or a series with the name of its column.
+        table: n rows, P columns.
+        axis: of the table.
+
+    Returns:
+        The sums; None if nothing is known.
+
+    Raises:
+        ValueError: if they do not fit the table; the total is named.
+    """
+    if totals is None:
+        return None
+    if table.inputs.shape[1] != 1:
+        raise ValueError(f"totals: expected a table of one input, got {table.inputs.shape[1]}")
+    parts = [_of_column(column, each, table, axis) for column, each in _by_column(totals, table).items()]
+    if not sum(len(part.values) for part in parts):
+        return None
+    offsets = np.cumsum([0, *(len(part.values) for part in parts)])[:-1]
+    sums = np.concatenate([part.sums + offset for part, offset in zip(parts, offsets, strict=True)])
+    names = tuple(name for part in parts for name in part.names)
+    joined = (np.concatenate([getattr(part, field) for part in parts]) for field in ("places", "weights"))
+    places, weights = joined
+    values, noise, of_readings = (
+        np.concatenate([getattr(part, field) for part in parts]) for field in ("values", "noise", "of_readings")
+    )
+    return Sums(places, weights, sums, values, noise, of_readings, names)
+
+
+def _by_column(totals: Any, table: Table) -> dict[int, KnownTotals]:
+    """Totals by the number of their column."""
+    if hasattr(totals, "columns"):
+        totals = {name: totals[name] for name in totals.columns}
+    elif hasattr(totals, "iloc"):
+        totals = {totals.name: totals}
+    if not isinstance(totals, Mapping):
+        raise ValueError(f"totals: expected a frame, or a series by name of column, got {type(totals).__name__}")
+    names = table.names if hasattr(table.given, "iloc") else table.positions
+    absent = [name for name in totals if name not in names]
+    if absent:
+        raise ValueError(
+            f"totals: expected columns of the table, {list(names)}, got {absent}: a column of NaN is one that has "
+            "totals only"
+        )
+    known = {names.index(name): each for name, each in totals.items()}
+    return {column: each if isinstance(each, KnownTotals) else KnownTotals(each) for column, each in known.items()}
+
+
+class _Spans(NamedTuple):
+    """Intervals on the axis of a table.
+
+    Attributes:
+        left: ``(M,)``.
+        right: ``(M,)``.
+        closed: whether the left and the right ends are in them.
+    """
+
+    left: Array
+    right: Array
+    closed: tuple[bool, bool]
+
+
+def _of_column(column: int, totals: KnownTotals, table: Table, axis: Axis) -> Sums:
+    """The sums of one column."""
+    kept = np.asarray(totals.values.notna())
+    labels, values = totals.values.index[kept], np.asarray(totals.values[kept], dtype=np.float64)
+    noise = np.asarray(totals.noise, dtype=np.float64)
+    noise = np.broadcast_to(noise, len(kept))[kept] if noise.shape in ((), kept.shape) else np.array([np.nan])
+    if not (np.isfinite(noise) & (noise >= 0.0)).all():
+        raise ValueError(f"noise: expected a variance, or one for each of {len(kept)} totals, got {totals.noise!r}")
+    names = tuple(f"{table.names[column]!r} {label}" for label in labels)
+    rows = _rows(_spans(labels, table, axis), table, names)
+    weights = checked_weights(totals.weights, table)[:, column]
+    sums = np.repeat(np.arange(len(rows)), [len(each) for each in rows])
+    at = np.concatenate([np.empty(0, dtype=np.int64), *rows])
+    shares = weights[at]
+    if totals.mean:
+        shares = shares / np.bincount(sums, shares, minlength=len(rows))[sums]
+    _check_known(column, table, at, shares, sums, values, names)
+    places = np.column_stack([table.inputs[at], np.full(len(at), float(column))])
+    of_readings = np.full(len(values), totals.of == "readings")
+    return Sums(places, shares, sums, values, np.array(noise), of_readings, names)
+
+
+def _spans(labels: Any, table: Table, axis: Axis) -> _Spans:
+    """The intervals of an index of pandas, as numbers."""
+    import pandas as pd
+
+    coordinate = axis.coordinates[0] if axis.coordinates else None
+    if isinstance(labels, pd.PeriodIndex):
+        times = axis.times(table.given)
+        if times is None:
+            raise ValueError("totals: expected intervals of numbers, as the rows have no times, got periods")
+        left, right, closed = labels.start_time, (labels + 1).start_time, (True, False)
+        if times.tz is not None:
+            left, right = (each.tz_localize(times.tz, "NaT", "shift_forward") for each in (left, right))
+    elif isinstance(labels, pd.IntervalIndex):
+        left, right, closed = labels.left, labels.right, (labels.closed_left, labels.closed_right)
+    else:
+        raise ValueError(
+            f"totals: expected an index of periods or intervals, got {type(labels).__name__}: monthly.to_period('M'), "
+            "or pandas.IntervalIndex.from_breaks(times, closed='left')"
+        )
+    if coordinate is None:
+        return _Spans(np.asarray(left, dtype=float), np.asarray(right, dtype=float), closed)
+    return _Spans(coordinate.numbers(left), coordinate.numbers(right), closed)
+
+
+def _rows(spans: _Spans, table: Table, names: tuple[str, ...]) -> list[Array]:
+    """The rows of each interval; refused where some are not in the table."""
+    inputs = table.inputs[:, 0]
+    order = np.argsort(inputs, kind="stable")
+    inputs = inputs[order]
+    first = np.searchsorted(inputs, spans.left, side="left" if spans.closed[0] else "right")
+    last = np.searchsorted(inputs, spans.right, side="right" if spans.closed[1] else "left")
+    steps = np.diff(np.unique(inputs))
+    step = float(np.median(steps)) if len(steps) else np.inf
+    is_regular = len(steps) and np.mean(np.abs(steps - step) < _NEAR * step) > _REGULAR
+    farthest = _FARTHEST * (step if is_regular else steps.max(initial=0.0))
+    for name, begin, end, low, high in zip(names, spans.left, spans.right, first, last, strict=True):
+        gaps = np.diff([begin, *inputs[low:high], end])
+        ends = gaps[0] + gaps[-1] - (not any(spans.closed)) * step  # a row may stand for the step before or after it
+        if low >= high or max(ends, gaps[1:-1].max(initial=0.0)) > farthest:
+            raise ValueError(
+                f"totals: expected a row of the table at every step of {name}, got {high - low}: rows that the table "
+                "lacks, before its first or after its last too, are added by frame.asfreq, or frame.reindex"
+            )
+    return [order[low:high] for low, high in zip(first, last, strict=True)]
+
+
+def _check_known(
+    column: int, table: Table, at: Array, weights: Array, sums: Array, values: Array, names: tuple[str, ...]
+) -> None:
+    """Refuse totals of a column without negative values that are below the sum of what is known of them."""
+    readings = table.values[:, column]
+    if (weights < 0.0).any() or (readings[~np.isnan(readings)] < 0.0).any():
+        return
+    known = np.bincount(sums, weights * np.nan_to_num(readings[at]), minlength=len(values))
+    wrong = np.flatnonzero(known > values + _ROUNDING * np.maximum(np.abs(values), known))
+    full = np.bincount(sums, np.isnan(readings[at]), minlength=len(values)) == 0
+    wrong = wrong[~full[wrong]]  # of others every value is known: they are compared with the sum
+    if len(wrong):
+        m = wrong[0]
+        raise ValueError(
+            f"totals: {names[m]} is {values[m]:g}, and what is known of it is {known[m]:g} already, of a column "
+            "without negative values: correct one of them, or leave the total out"
+        )

@@ -1,0 +1,185 @@
+"""Totals of columns that are known: fits with them, what comes out, and what is refused."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cgp.tables import CorrelatedGPImputer, KnownTotals
+from cgp.tables.frames.table import read_table
+from cgp.tables.known import known_sums
+
+DAYS = 60
+
+
+def series(index=None):
+    """Two columns that go together, of which the second has no values."""
+    rng = np.random.default_rng(0)
+    index = pd.date_range("2023-01-02", periods=DAYS, freq="D") if index is None else index
+    level = np.cumsum(rng.normal(size=DAYS)) + 0.3 * np.arange(DAYS) + 20.0
+    full = pd.DataFrame({"flow": level, "rain": 2.0 * level + rng.normal(size=DAYS)}, index=index)
+    return full, full.assign(rain=np.nan)
+
+
+def weekly(full, column="rain"):
+    return full[column].groupby(full.index.to_period("W")).sum()
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    full, frame = series()
+    totals = weekly(full)[:8]
+    options = {"structure": "coregionalised", "inference": "map", "random_state": 0}
+    return CorrelatedGPImputer(**options).fit(frame, totals={"rain": totals}), full, frame, totals
+
+
+def by_week(frame, totals):
+    return weekly(frame)[totals.index]
+
+
+def test_filled_values_and_draws_have_the_totals_of_a_column_without_values(fitted):
+    imputer, full, frame, totals = fitted
+    filled = imputer.transform(frame)
+    for each in (filled, *imputer.draws(3)):
+        pd.testing.assert_series_equal(by_week(each, totals), totals, rtol=1e-10)
+    error = (filled["rain"] - full["rain"])[:56]
+    assert error.std() < 0.3 * full["rain"].std()
+    assert imputer.regressor_.correlation_[0, 1] > 0.8
+    assert (imputer.std_["rain"] > 0).all()
+
+
+def test_the_aggregate_of_a_known_bin_has_no_error(fitted):
+    imputer, _, _, totals = fitted
+    found = imputer.aggregate("W")
+    np.testing.assert_allclose(found.total["rain"][:8], totals, rtol=1e-10)
+    assert found.std["rain"].tolist()[:8] == [0.0] * 8
+    assert found.std["rain"].iloc[-1] > 0.0
+    assert (imputer.aggregate("W", include_noise=False).std["rain"] > 0).all()
+
+
+def test_it_is_written_and_read_with_its_totals(fitted, tmp_path):
+    imputer, _, frame, _ = fitted
+    imputer.save(tmp_path)
+    other = CorrelatedGPImputer.load(tmp_path)
+    pd.testing.assert_frame_equal(other.transform(frame), imputer.transform(frame))
+    np.testing.assert_array_equal(other.aggregate("W").std, imputer.aggregate("W").std)
+
+
+def test_later_readings_are_taken_from_the_totals(fitted):
+    imputer, full, frame, totals = fitted
+    known = full.assign(flow=frame["flow"].where(frame.index < "2023-01-05"))[2:5]
+    other = CorrelatedGPImputer(structure="coregionalised", inference="map", random_state=0).fit(
+        frame, totals={"rain": totals}
+    )
+    later = frame.index[-1] + pd.to_timedelta([1, 2], unit="D")
+    other.update(pd.DataFrame({"flow": [20.0, 21.0], "rain": [np.nan, 41.0]}, index=later))
+    both = frame.combine_first(known[["rain"]])
+    pd.testing.assert_series_equal(by_week(imputer.transform(both), totals), totals, rtol=1e-10)
+    wrong = frame.assign(rain=full["rain"] + 5.0)[:7]
+    with pytest.raises(ValueError, match="'rain' 2023-01-02/2023-01-08 contradicts"):
+        imputer.transform(wrong)
+
+
+def test_the_order_of_columns_does_not_matter(fitted):
+    imputer, _, frame, totals = fitted
+    other = CorrelatedGPImputer(structure="coregionalised", inference="map", random_state=0)
+    filled = other.fit_transform(frame[["rain", "flow"]], totals=totals.rename("rain"))
+    pd.testing.assert_frame_equal(filled[["flow", "rain"]], imputer.transform(frame), rtol=1e-8)
+
+
+def test_part_of_a_column_by_its_mean_with_noise():
+    full, frame = series()
+    frame = full.assign(rain=full["rain"].where((full.index < "2023-02-01") | (full.index >= "2023-02-15")))
+    means = full["rain"].groupby(full.index.to_period("M")).mean()
+    imputer = CorrelatedGPImputer(structure="coregionalised", inference="map", random_state=0)
+    for noise, is_exact in ((0.0, True), (25.0, False)):
+        filled = imputer.fit_transform(frame, totals={"rain": KnownTotals(means[1:2] + 3.0, mean=True, noise=noise)})
+        assert (abs(filled["rain"]["2023-02"].mean() - means.iloc[1] - 3.0) < 1e-10) == is_exact
+
+
+@pytest.mark.parametrize(
+    ("index", "expected"),
+    [
+        (pd.PeriodIndex(["2023-01"], freq="M"), list(range(30))),
+        (pd.IntervalIndex.from_tuples([(pd.Timestamp("2023-01-05"), pd.Timestamp("2023-01-07"))], "left"), [3, 4]),
+        (pd.IntervalIndex.from_tuples([(pd.Timestamp("2023-01-05"), pd.Timestamp("2023-01-07"))], "right"), [4, 5]),
+        (pd.IntervalIndex.from_tuples([(pd.Timestamp("2023-01-05"), pd.Timestamp("2023-01-07"))], "both"), [3, 4, 5]),
+    ],
+)
+def test_intervals_have_their_rows(index, expected):
+    _, frame = series(pd.date_range("2023-01-02", periods=DAYS, freq="D"))
+    table, axis = read_table(frame, None)
+    if isinstance(index, pd.PeriodIndex):  # the month begins before the table
+        with pytest.raises(ValueError, match=r"every step of 'rain' 2023-01, got 30: rows that the table"):
+            known_sums({"rain": pd.Series([1.0], index=index)}, table, axis)
+        table, axis = read_table(frame.asfreq("D").reindex(pd.date_range("2023-01-01", periods=70)), None)
+        expected = list(range(31))
+    sums = known_sums({"rain": pd.Series([1.0], index=index)}, table, axis)
+    np.testing.assert_array_equal(sums.places, np.column_stack([table.inputs[expected, 0], np.ones(len(expected))]))
+
+
+def test_periods_are_those_of_the_rows_time_zone():
+    index = pd.date_range("2023-03-01", periods=24 * 62, freq="h", tz="Europe/Berlin")
+    frame = pd.DataFrame({"flow": np.arange(len(index)) * 1.0, "rain": np.nan}, index=index)
+    table, axis = read_table(frame, None)
+    sums = known_sums({"rain": pd.Series([1.0], index=pd.PeriodIndex(["2023-03"], freq="M"))}, table, axis)
+    assert len(sums.weights) == 31 * 24 - 1  # summer time
+
+
+def test_means_and_weights_are_those_of_rows():
+    full, frame = series()
+    table, axis = read_table(frame, None)
+    weights = np.linspace(1.0, 2.0, DAYS)
+    total = KnownTotals(weekly(full)[:2], mean=True, weights=weights)
+    sums = known_sums({"rain": total}, table, axis)
+    np.testing.assert_allclose(sums.weights[:7], weights[:7] / weights[:7].sum())
+    assert not known_sums({"rain": weekly(full)[:2] * np.nan}, table, axis)
+
+
+def _refused(totals, match, **values):
+    full, frame = series()
+    with pytest.raises(ValueError, match=match):
+        CorrelatedGPImputer().fit(frame.assign(**{name: value(full) for name, value in values.items()}), totals=totals)
+
+
+def test_what_cannot_be_used_is_refused():
+    full, _ = series()
+    totals = weekly(full)
+    _refused({"snow": totals[:8]}, r"expected columns of the table, \['flow', 'rain'\], got \['snow'\]")
+    _refused({"rain": totals[:8].to_timestamp()}, r"got DatetimeIndex: monthly.to_period\('M'\)")
+    _refused({"rain": totals}, "every step of 'rain' 2023-02-27/2023-03-05, got 4")
+    _refused({"rain": KnownTotals(totals[:8], noise=-1.0)}, "noise: expected a variance")
+    _refused({"rain": 3.0}, "expected a series of pandas for a column, got float")
+    with pytest.raises(ValueError, match="of: expected 'readings' or 'process'"):
+        KnownTotals(totals, of="everything")
+
+
+def test_totals_that_contradict_what_is_known_are_refused():
+    full, _ = series()
+    totals = weekly(full)[:8]
+    _refused({"rain": totals + 10.0}, "'rain' 2023-01-02/2023-01-08 contradicts", rain=lambda full: full["rain"])
+    partly = lambda full: full["rain"].where(full.index != "2023-01-03")  # noqa: E731 - of a week
+    _refused({"rain": 0.5 * totals[:1]}, r"'rain' 2023-01-02/2023-01-08 is .* of a column without", rain=partly)
+
+
+def test_other_solvers_refuse_totals():
+    full, frame = series()
+    totals = {"rain": weekly(full)[:8]}
+    with pytest.raises(ValueError, match="one input and a Markov kernel such as 'matern32'"):
+        CorrelatedGPImputer(kernel="rbf").fit(frame, totals=totals)
+    with pytest.raises(ValueError, match="expected a table of one input, got 2"):
+        CorrelatedGPImputer(inputs=["x", "y"]).fit(frame.assign(x=range(DAYS), y=1.0), totals=totals)
+    with pytest.raises(ValueError, match="expected None for a panel"):
+        CorrelatedGPImputer().fit([frame, frame], totals=totals)
+
+
+def test_columns_with_totals_are_not_transformed():
+    full, frame = series()
+    totals = {"rain": weekly(full)[:8]}
+    options = {"structure": "coregionalised", "inference": "map", "random_state": 0}
+    with pytest.raises(ValueError, match="expected columns that are not transformed, got 'log' for 'rain'"):
+        CorrelatedGPImputer(transforms="log").fit(frame, totals=totals)
+    imputer = CorrelatedGPImputer(transforms={"rain": "auto", "flow": "log"}, **options).fit(frame, totals=totals)
+    assert imputer.transforms_.changed == [0]
+    pd.testing.assert_series_equal(by_week(imputer.transform(frame), totals["rain"]), totals["rain"], rtol=1e-10)
+    np.testing.assert_allclose(imputer.aggregate("W").total["rain"][:8], totals["rain"])
+    assert imputer.aggregate("W").std["rain"].tolist()[:8] == [0.0] * 8
