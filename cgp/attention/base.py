@@ -68,11 +68,7 @@ class FreezableModule(gpytorch.Module):
         return {}
 
     def freeze(self) -> None:
-        """Compute :meth:`weight_factors` once; ``train()``, ``load_state_dict`` and ``to`` drop them.
-
-        Raises:
-            RuntimeError: if the block is in training mode.
-        """
+        """Compute :meth:`weight_factors` once, in eval mode; ``train()``, ``load_state_dict`` and ``to`` drop them."""
         if self.training:
             raise RuntimeError("freeze: expected a block in eval mode, got one in training mode")
         with torch.no_grad(), full_precision(next(self.parameters()).device):

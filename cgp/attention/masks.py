@@ -13,13 +13,7 @@ __all__ = ["MaskReading", "causal_mask", "check_key_noise", "check_padding", "re
 
 
 class MaskReading(NamedTuple):
-    """The masks of a call, reduced to padding and causality where possible.
-
-    Attributes:
-        key_padding: ``(*batch, Nk)``, True = padding, or None.
-        attn_mask: a mask over pairs that is neither padding nor causal, or None.
-        is_causal: whether a query sees no later key.
-    """
+    """Masks reduced to padding ``(*batch, Nk)``, a mask over pairs that is neither, and causality."""
 
     key_padding: Tensor | None
     attn_mask: Tensor | None

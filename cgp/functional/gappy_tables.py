@@ -20,12 +20,7 @@ __all__ = ["Cells", "Filled", "TableLaw", "covariance_of_cells"]
 
 
 class Cells(NamedTuple):
-    """Some cells of B tables side by side; shorter lists end in padding.
-
-    Attributes:
-        places: of n cells among D, in order, ``(B, n)``.
-        known: False in the padding, ``(B, n)``.
-    """
+    """Places of n cells of B tables among D, and where shorter lists end (False in ``known``), ``(B, n)`` each."""
 
     places: Tensor
     known: Tensor

@@ -39,20 +39,7 @@ class MarkovPredictionStrategy(DefaultPredictionStrategy):
     def exact_prediction(
         self, test_mean: Tensor, test_test_covar: LinearOperator, test_train_covar: LinearOperator
     ) -> tuple[Tensor, LinearOperator]:
-        """Mean and covariance at new rows.
-
-        Args:
-            test_mean: their prior mean, ``(*batch, m)``.
-            test_test_covar: unused.
-            test_train_covar: their covariance with the observations.
-
-        Returns:
-            The mean, ``(*batch, m)``, and the covariance, whose diagonal is known and whose other entries are made
-            where they are asked for.
-
-        Raises:
-            ValueError: if the covariance is not that of a Markov kernel alone.
-        """
+        """Mean and covariance at new rows, of which the diagonal is known and other entries are made when asked for."""
         if isinstance(test_train_covar, MarkovLinearOperator):  # of new rows that are the observed ones
             rows = torch.arange(test_train_covar.shape[-1])
             test_train_covar = MarkovCrossLinearOperator(test_train_covar.select(rows.repeat(2)), len(rows))

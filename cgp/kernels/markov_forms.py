@@ -12,8 +12,10 @@ from gpytorch.kernels import (
     ConstantKernel,
     CosineKernel,
     Kernel,
+    LCMKernel,
     LinearKernel,
     MaternKernel,
+    MultitaskKernel,
     PeriodicKernel,
     ProductKernel,
     ScaleKernel,
@@ -24,7 +26,15 @@ from cgp.statespace import kernels as forms
 from cgp.statespace.kernels import MarkovKernel, Steps
 from cgp.statespace.processes import MarkovProcess
 
-__all__ = ["HasMarkovForm", "form_of", "markov_form", "markov_obstacle", "markov_processes"]
+__all__ = [
+    "HasMarkovForm",
+    "children_of",
+    "form_of",
+    "markov_form",
+    "markov_obstacle",
+    "markov_processes",
+    "parts_of",
+]
 
 
 @runtime_checkable
@@ -77,17 +87,8 @@ def markov_form(kernel: Kernel) -> MarkovKernel:
 
 
 def markov_obstacle(kernel: Kernel, column: int | None = None, *, batch: bool = False) -> str | None:
-    """Why a kernel of one input is no sum of Markov processes, or None if it is.
-
-    Args:
-        kernel: any kernel.
-        column: the feature that its parts may choose with ``active_dims``; None means that they choose none.
-        batch: whether it may have batch dimensions.
-
-    Returns:
-        A sentence without its end.
-    """
-    for part in _parts(kernel):
+    """Why a kernel, of the feature of that column, is no sum of Markov processes of one input; None if it is."""
+    for part in parts_of(kernel):
         name, own = type(part).__name__, isinstance(part, HasMarkovForm)
         if not own and form_of.dispatch(type(part)) is form_of.dispatch(object):
             known = ", ".join(sorted(kind.__name__ for kind in form_of.registry if kind is not object))
@@ -104,14 +105,25 @@ def markov_obstacle(kernel: Kernel, column: int | None = None, *, batch: bool = 
     return None
 
 
-def _parts(kernel: Kernel) -> Iterator[Kernel]:
+def parts_of(kernel: Kernel) -> Iterator[Kernel]:
     """A kernel and all of its parts."""
     yield kernel
-    if isinstance(kernel, HasMarkovForm):
-        return
-    children = [kernel.base_kernel] if isinstance(kernel, ScaleKernel) else getattr(kernel, "kernels", [])
-    for child in children:
-        yield from _parts(child)
+    for child in children_of(kernel):
+        yield from parts_of(child)
+
+
+def children_of(kernel: Kernel) -> tuple[Kernel, ...]:
+    """The kernels that a kernel is made of, unless it has a form of its own."""
+    match kernel:
+        case HasMarkovForm():
+            return ()
+        case ScaleKernel():
+            return (kernel.base_kernel,)
+        case MultitaskKernel():
+            return (kernel.data_covar_module, kernel.task_covar_module)
+        case LCMKernel():
+            return tuple(kernel.covar_module_list)
+    return tuple(getattr(kernel, "kernels", ()))
 
 
 def _is_as_its_base(kernel: Kernel) -> bool:
@@ -124,7 +136,7 @@ def _is_stationary(kernel: Kernel) -> bool:
     """Whether a kernel with a form is stationary."""
     if isinstance(kernel, HasMarkovForm):
         return kernel.markov_form().stationary
-    return not any(isinstance(part, LinearKernel) for part in _parts(kernel))
+    return not any(isinstance(part, LinearKernel) for part in parts_of(kernel))
 
 
 def _of_batch(parameter: Tensor) -> Tensor:

@@ -16,18 +16,13 @@ from cgp.statespace.kernels import Constant, MarkovKernel, Steps
 from cgp.statespace.space import StateSpace, state_space
 from cgp.statespace.timeline import time_line
 
-from .markov_forms import form_of, markov_obstacle
+from .markov_forms import children_of, form_of, markov_obstacle, parts_of
 
 __all__ = ["Layout", "MarkovTerm", "layout_of", "line_of", "markov_terms"]
 
 
 class MarkovTerm(NamedTuple):
-    """A term of a kernel.
-
-    Attributes:
-        form: the covariance of inputs.
-        mixing: the covariance of outputs, ``(*batch, P, P)``; None if it is 1.
-    """
+    """A term of a kernel: the covariance of inputs, and that of outputs ``(*batch, P, P)``, None if it is 1."""
 
     form: MarkovKernel
     mixing: Tensor | None
@@ -50,20 +45,10 @@ class Layout(NamedTuple):
 
 
 def layout_of(kernel: Kernel) -> Layout:
-    """The meaning of a kernel's rows.
-
-    Args:
-        kernel: of one input, times kernels of outputs.
-
-    Returns:
-        Of all its terms.
-
-    Raises:
-        ValueError: if a part is no Markov process, or the features that parts choose do not fit.
-    """
-    tasks = [part for part in _leaves(kernel) if isinstance(part, IndexKernel)]
-    every = [part for part in _parts(kernel) if isinstance(part, MultitaskKernel)]
-    of_inputs = (part for part in _parts(kernel) if not isinstance(part, IndexKernel | MultitaskKernel))
+    """The meaning of a kernel's rows; raises ValueError if a part is no Markov process, or features do not fit."""
+    tasks = [part for part in parts_of(kernel) if isinstance(part, IndexKernel)]
+    every = [part for part in parts_of(kernel) if isinstance(part, MultitaskKernel)]
+    of_inputs = (part for part in parts_of(kernel) if not isinstance(part, IndexKernel | MultitaskKernel))
     chosen = {feature for part in of_inputs if (feature := _chosen(part)) is not None}
     if len(chosen) > 1:
         raise ValueError(f"kernel: expected one ordered input, got parts of the features {sorted(chosen)}")
@@ -191,7 +176,7 @@ def _loadings(mixing: Tensor | None, outputs: int) -> Tensor:
 
 def _is_pure(kernel: Kernel) -> bool:
     """Whether a kernel is one of inputs only."""
-    return not any(isinstance(part, IndexKernel | MultitaskKernel) for part in _parts(kernel))
+    return not any(isinstance(part, IndexKernel | MultitaskKernel) for part in parts_of(kernel))
 
 
 def _pure(kernel: Kernel) -> Iterator[Kernel]:
@@ -199,29 +184,8 @@ def _pure(kernel: Kernel) -> Iterator[Kernel]:
     if _is_pure(kernel):
         yield kernel
         return
-    for child in _children(kernel):
+    for child in children_of(kernel):
         yield from _pure(child)
-
-
-def _leaves(kernel: Kernel) -> Iterator[Kernel]:
-    yield from (part for part in _parts(kernel) if not list(_children(part)))
-
-
-def _parts(kernel: Kernel) -> Iterator[Kernel]:
-    yield kernel
-    for child in _children(kernel):
-        yield from _parts(child)
-
-
-def _children(kernel: Kernel) -> Iterator[Kernel]:
-    if isinstance(kernel, ScaleKernel):
-        yield kernel.base_kernel
-    elif isinstance(kernel, MultitaskKernel):
-        yield from (kernel.data_covar_module, kernel.task_covar_module)
-    elif isinstance(kernel, LCMKernel):
-        yield from kernel.covar_module_list
-    elif isinstance(kernel, AdditiveKernel | ProductKernel):
-        yield from kernel.kernels
 
 
 def _chosen(kernel: Kernel) -> int | None:

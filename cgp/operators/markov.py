@@ -32,13 +32,7 @@ _DIMS = 4, 4, 3, 2, 1, 1, 1, 1  # of the arguments, after those of the batch
 
 
 class _Member(NamedTuple):
-    """A member of the batch.
-
-    Attributes:
-        space: state space of N rows and P outputs.
-        cells: the cell of each entry in rows ``(N, P)``, flattened, ``(n,)``.
-        noise: ``(n,)``.
-    """
+    """A member of the batch: its space of N rows, the cell of each entry in rows ``(N, P)``, noise ``(n,)``."""
 
     space: StateSpace
     cells: Tensor

@@ -37,18 +37,7 @@ def leave_out_missing() -> Iterator[None]:
 
 
 def known_rows(values: Tensor, name: str = "targets") -> Tensor:
-    """Which values are observed: all, unless missing ones are left out.
-
-    Args:
-        values: any shape.
-        name: what they are called if they are refused.
-
-    Returns:
-        Booleans of the same shape.
-
-    Raises:
-        ValueError: if some are NaN outside of :func:`leave_out_missing`.
-    """
+    """Which values are observed: all, or ValueError, unless missing ones are left out by :func:`leave_out_missing`."""
     missing = values.isnan()
     if not _leaves_out.get() and bool(missing.any()):
         raise ValueError(

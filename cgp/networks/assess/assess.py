@@ -126,16 +126,7 @@ def assess(
 
 
 class _Comparison:
-    """A comparison on validation data.
-
-    Args:
-        model: the network.
-        search: its draws, or those of its converted copy.
-        held: validation data.
-        what: what is compared.
-        input_of: the input of each label, ``(N,)``.
-        size: classes, or outputs.
-    """
+    """A comparison on validation data, by draws of the network or of its converted copy."""
 
     def __init__(
         self,

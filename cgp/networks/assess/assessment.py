@@ -36,13 +36,7 @@ __all__ = ["Assessment", "Choice", "Detection"]
 
 
 class Choice(NamedTuple):
-    """A method with what was fitted to all labels.
-
-    Attributes:
-        method: the method, fitted to the training data where it needs some.
-        factor: factor of the amplitudes of a posterior; 0 without one.
-        parameter: the temperature, or the scale ``(C,)``.
-    """
+    """A method fitted to all labels, the factor of its amplitudes (0 without) and its temperature or scale ``(C,)``."""
 
     method: Method
     factor: float

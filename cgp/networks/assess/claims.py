@@ -101,15 +101,7 @@ class Sets(NamedTuple):
 
 
 def best_detector(detectors: Mapping[str, Detection], comparisons: int) -> str | None:
-    """The score with the largest AUROC among those with a significant gain over the first one, or None.
-
-    Args:
-        detectors: results of each score; the others are compared with the first one.
-        comparisons: number of comparisons in the report.
-
-    Returns:
-        Its name. Its AUROC is also above one half: a score of the wrong sign is useless, even if another one is worse.
-    """
+    """The score with the largest AUROC, above one half, of those significantly better than the first one, or None."""
     if min(d.num_inputs for d in detectors.values()) < FEWEST_INPUTS:
         return None
     z = critical_value(comparisons)

@@ -26,14 +26,7 @@ _DETECTORS = (_FIRST, *_OTHERS, "widest posterior's entropy", "epistemic", *DETE
 
 
 class Entry(NamedTuple):
-    """A row of the report.
-
-    Attributes:
-        method: by which it is applied.
-        key: source of its rows; None is the posterior, of which an amplitude is chosen.
-        criterion: by which it is.
-        fits: whether a temperature or scale is fitted.
-    """
+    """A row of the report; without a key, a posterior of which an amplitude is chosen by the criterion."""
 
     method: Method
     key: float | str | None = 0.0

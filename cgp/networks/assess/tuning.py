@@ -38,16 +38,7 @@ KEPT_BYTES = 2**28
 
 
 class ValidationData:
-    """Labelled batches that can be read several times.
-
-    Args:
-        source: loader, data set, list of batches or iterator. What can only be read once is kept, whatever its size.
-        read: reads checked batches from it.
-        progress: whether progress is shown, or a function (:data:`cgp.networks.model.progress.Progress`).
-
-    Raises:
-        ValueError: when it is read again, if the labels are others.
-    """
+    """Labelled batches that can be read several times; what can only be read once is kept."""
 
     def __init__(self, source: Any, read: Callable[[Any], Iterator[Batch]], progress: Progress = None) -> None:
         self.source, self.read, self.progress = source, read, progress
@@ -89,13 +80,7 @@ def rows_of(task: Task) -> Any:
 
 
 class Chunk(NamedTuple):
-    """What all sources predict of some labelled rows.
-
-    Attributes:
-        places: their positions among all, ``(n,)``.
-        rows: by factor of the amplitudes (0 without draws) or name of another source.
-        scores: of the inputs by name, ``(n,)``.
-    """
+    """What all sources predict of rows at some places ``(n,)``, by factor or name, and scores of the inputs by name."""
 
     places: Tensor
     rows: dict[Key, Rows]
@@ -110,16 +95,7 @@ class Chunk(NamedTuple):
 
 
 class Tuned:
-    """Methods tuned on the other folds.
-
-    Args:
-        search: draws of the model.
-        held: the validation data.
-        fold_of: fold of each label, ``(N,)``.
-        draws: whether the model draws.
-        sources: further sources of rows by the name of the method that uses them.
-        scores: scores of the inputs of a batch by name, given its number and the logits without draws.
-    """
+    """Methods tuned on the other folds, with further sources of rows and scores of the inputs by name."""
 
     def __init__(
         self,

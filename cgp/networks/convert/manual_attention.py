@@ -90,12 +90,7 @@ class _Scores(NamedTuple):
 
 
 class ManualAttention:
-    """Follows the functions that one forward pass of a host's attention module calls.
-
-    Args:
-        attend: computes the heads' output of one call of attention.
-        origins: records which arguments the tensors of this pass are computed from.
-    """
+    """Follows the functions that one forward pass of a host's attention calls, and lets the heads attend."""
 
     def __init__(self, attend: Callable[[HostAttention], Tensor], origins: Origins) -> None:
         self.attend, self.origins = attend, origins

@@ -23,13 +23,7 @@ _CALLER = 4  # frames from _threshold to the caller of abstain
 
 
 class Source(NamedTuple):
-    """What made a prediction.
-
-    Attributes:
-        weights: fingerprint of the model's weights.
-        calibration: temperature, scale, read-out and kind of draws, in words.
-        asked: options of :func:`cgp.predict` that change what it predicts, in words by name.
-    """
+    """What made a prediction: a fingerprint of weights, a calibration and options of predict, in words."""
 
     weights: int
     calibration: str

@@ -33,16 +33,7 @@ _CALLER = 4  # frames from a check of the data to the caller of calibrate
 
 @dataclass(frozen=True)
 class AmplitudeSearch:
-    """Draws of a model at several amplitudes, with the same noise.
-
-    Args:
-        model: model with stochastic layers; it is not changed.
-        num_samples: number S of draws.
-        mode: "marginal" or "joint".
-        seed: seed of the draws.
-        task: makes rows of what the model returns.
-        tick: called with the number of completed draws.
-    """
+    """Draws of a model, which is not changed, at several amplitudes with the same noise."""
 
     model: nn.Module
     num_samples: int
@@ -156,17 +147,7 @@ def with_amplitudes(model: nn.Module, factor: float) -> nn.Module:
 
 
 def amplitudes_of(model: nn.Module) -> dict[str, Any]:
-    """The amplitudes of a converted model by the names of their layers.
-
-    Args:
-        model: the model.
-
-    Returns:
-        Its parameters.
-
-    Raises:
-        ValueError: if it has none, or an adapter that would leave them out.
-    """
+    """The amplitudes of a converted model by the names of their layers; raises ValueError where there are none."""
     owners: dict[str, Any] = {name: module for name, module in used_modules(model).items() if has_amplitude(module)}
     amplitudes = {name: owner.log_amplitude for name, owner in owners.items()}
     is_adapted = any(hasattr(module, "peft_config") for module in model.modules())

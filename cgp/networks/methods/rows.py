@@ -240,12 +240,7 @@ class Normals(NamedTuple):
 
 
 class ValueScores(NamedTuple):
-    """Values with their predictive distributions, by which a factor of the amplitudes is chosen.
-
-    Attributes:
-        normals: the distributions.
-        values: ``(N, C)``.
-    """
+    """Values ``(N, C)`` with their predictive distributions, by which a factor of the amplitudes is chosen."""
 
     normals: Normals
     values: Tensor

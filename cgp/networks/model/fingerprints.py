@@ -37,12 +37,7 @@ _MIX = 0x9E3779B97F4A7C15  # of the golden ratio, as in hashes of integers
 
 
 class Fingerprint(NamedTuple):
-    """Checksums of a model's tensors.
-
-    Attributes:
-        host: of all but the heads of converted attention.
-        heads: of their scales.
-    """
+    """Checksums of a model's tensors: of all but the scales of converted heads, and of these."""
 
     host: int
     heads: int

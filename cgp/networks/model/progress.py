@@ -18,14 +18,7 @@ _LONG = 10.0  # seconds
 
 
 class Ticks:
-    """Counts steps of what is done.
-
-    Args:
-        progress: whether it is shown, or a function.
-        label: name of what is done.
-        total: number of steps; 0 where nobody knows.
-        unit: name of a step.
-    """
+    """Counts steps of what is done, of a total or of 0 where nobody knows, and shows them if asked."""
 
     def __init__(self, progress: Progress, label: str, total: int, unit: str = "it") -> None:
         self.total, self.done = total, 0

@@ -234,14 +234,7 @@ class _Recorder:
                     self.inside = calls
 
     def replayed(self) -> list[_Call]:
-        """The finished calls whose outputs can be reused.
-
-        A host module that computes attention by hand is followed from the scores to the output: modules that it calls
-        in between run again, and so do all modules that it calls if it attends more than once.
-
-        Returns:
-            These calls, in their order.
-        """
+        """The finished calls whose outputs can be reused: none between scores and output of manual attention."""
         trail = getattr(self.inputs, "trail", ())
         again = {call.module for call in self.finished if call.returned(trail)}
         again |= {call.module for call in self.inside} if self.attended > 1 else set()

@@ -23,12 +23,7 @@ _PREFIX = ("class_token", "cls_token", "register_tokens", "reg_token", "dist_tok
 
 
 class TokenLayout(NamedTuple):
-    """The tokens of an image.
-
-    Attributes:
-        prefix: number of class and register tokens, which come first.
-        grid: rows and columns of the patches, or None if the model takes several sizes.
-    """
+    """Number of class and register tokens, which come first, and the patches' rows and columns, None if they vary."""
 
     prefix: int
     grid: tuple[int, int] | None
