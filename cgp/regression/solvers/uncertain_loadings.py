@@ -23,7 +23,7 @@ class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
 
     .. math:: y_{tp} = m_p + (\lambda_p + \delta_p)^\top f_t + u_{tp} + \epsilon_{tp}, \qquad
         \delta_p \sim N(0, V_p), \qquad
-        V_p^{-1} = I + \hat F_p^\top (K_p + \sigma_p^2 I)^{-1} \hat F_p
+        V_p^{-1} = I + s_p^{-2}\sum_{t \in O_p} \hat f_t \hat f_t^\top
 
     Means are those of :class:`SeriesCorrelatedGPRegression`; variances are larger by :math:`e_t^\top V_p e_t`,
     covariances of two inputs of a process by :math:`e_t^\top V_p e_{t'}`, where
@@ -31,11 +31,12 @@ class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
     .. math:: e_t = \hat f_t - \hat F_p^\top (K_p + \sigma_p^2 I)^{-1} k_{pt}
 
     is what the output's own process u, of covariance K and k, cannot tell from its observations: next to nothing beside
-    one of them. From the latest observation on it is :math:`\hat f_t`, which is never less in expectation and needs no
-    past. Where the shared processes are far outside the range in which their loadings were learned, as at a few extreme
-    rows, intervals are too narrow by orders of magnitude without this. :math:`\hat f` are posterior means, in the rows
-    of :math:`\hat F_p` at the output's observations, and the prior of a loading is standard normal, as in
-    :class:`.FactorLoadings`.
+    one of them. From the latest observation on it is :math:`\hat f_t`, which needs no past. Where the shared processes
+    are far outside the range in which their loadings were learned, as at a few extreme rows, intervals are too narrow
+    by orders of magnitude without this. :math:`\hat f` are posterior means, in the rows of :math:`\hat F_p` at the
+    output's observations; :math:`s_p^2` is the variance of the noise and of the process of the output alone, which is
+    no smoother than that for V: what it is learned to be, intervals rely on beside observations only. The prior of a
+    loading is standard normal, as in :class:`.FactorLoadings`.
 
     Arguments are those of :class:`CorrelatedGPRegression`; components have :class:`.FactorLoadings`.
 
@@ -61,10 +62,13 @@ class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
     @torch.no_grad()
     def learn_uncertainty(self) -> None:
         """Compute the roots of V, ``(P, F, F)``, from the observations, by one smoothing pass over them."""
-        factors, precision = self.condition().factors, torch.eye(self.num_factors).repeat(self.num_processes, 1, 1)
-        precision = precision.to(factors)
-        for alone in self._alone(factors):
-            precision[alone.output] += alone.factors.mT @ alone.solved
+        (rows,), P = self.train_inputs, self.num_processes
+        outputs, factors = rows[:, 1].long(), self.condition().factors
+        own = sum(component.loadings()[:, -P:].diagonal().square() for component in self.covar_module.kernels)
+        scaled = factors / (self.noise() + own[outputs]).sqrt()[:, None]
+        precision = torch.eye(self.num_factors, dtype=scaled.dtype).repeat(P, 1, 1)
+        for p in range(P):
+            precision[p] += scaled[outputs == p].mT @ scaled[outputs == p]
         root = cholesky(precision, name="precision of the loadings", jitter=0.0)
         eye = torch.eye(self.num_factors, dtype=root.dtype).expand_as(root)
         self.loading_roots = torch.linalg.solve_triangular(root, eye, upper=False).mT

@@ -59,7 +59,8 @@ def dense_outputs(model):
     for p in range(P):
         seen = rows[outputs == p]
         K_p, F = own_covariance(model, p, seen, seen) + model.noise()[outputs == p].diag(), dense_factors(model, seen)
-        precision = torch.eye(F.shape[-1]) + F.mT @ torch.linalg.solve(K_p, F)
+        alone = K_p[0, 0]  # the variances of the noise and of the process of the output alone
+        precision = torch.eye(F.shape[-1]) + F.mT @ F / alone
         yield seen, K_p, F, torch.cholesky_inverse(torch.linalg.cholesky(precision))
 
 
