@@ -8,13 +8,14 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.stats import chi2
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from cgp.kernels.canonical_kernel import noise_of_rows
 from cgp.regression.covariances.rows import grid_covariances
 from cgp.regression.covariances.structure import count
-from cgp.regression.observations import Grid
+from cgp.regression.observations import Grid, Observations
 from cgp.regression.solvers.choice import Cost, Solver
 from cgp.regression.solvers.exact import mixed_log_evidence, mixed_places
 from cgp.regression.solvers.model import RegressionModel
@@ -37,6 +38,8 @@ _STRIDES = (1, 3, 6, 12, 24, 48, 96, 192)
 _CONSECUTIVE = 0.35  # smallest share of windows with stride 1: no others show the shortest time scales
 _LEAST_SHARE = 0.3  # smallest observed share of a window's entries
 _TRIES = 50
+_LEAST_NOISE = 2e-6  # variance that a fit starts from: twice the floor
+_DIFFERENCES = 20  # that show how large the noise is
 _ROWS_PER_FACTOR = 100  # with more, the uncertainty of loadings adds less than a hundredth to a variance
 
 
@@ -80,12 +83,35 @@ class Windows(Inference):
         solver: Solver = UncertainLoadingsRegression if is_short else SeriesCorrelatedGPRegression
         solver = SummedSeriesRegression if problem.num_sums else solver
         model = setting.model(setting.structure, solver)
+        model.likelihood.noise = starting_noise(setting.observations, model.likelihood.noise)
         fit = fit_windows(model, num_steps=self.num_windows(setting), seed=seed, progress=progress)
         if isinstance(model, UncertainLoadingsRegression):
             model.learn_uncertainty()
         if setting.observations.bins:
             fit_silent(model, setting.observations.bins, float(setting.observations.grid.inputs[:, 0].diff().median()))
         return Fits([model], [setting.structure], fit, {}, {})
+
+
+def starting_noise(observations: Observations, largest: Tensor) -> Tensor:
+    r"""Noise variances from the second differences of successive values: those of noise have six times its variance.
+
+    .. math:: \sigma_p^2 = \min\Big(\frac{\operatorname{median}(y_{i-1} - 2 y_i + y_{i+1})^2}{6\, q_{1/2}}, v\Big)
+
+    A variance of a tenth is not learned down to that of a smooth series in 500 windows.
+
+    Args:
+        observations: standardised, over one input.
+        largest: v, ``(P,)``, also of outputs whose differences are few, or mostly 0.
+
+    Returns:
+        ``(P,)``.
+    """
+    values = observations.values[np.argsort(observations.inputs[:, 0], kind="stable")]
+    squares = np.square(values[:-2] - 2.0 * values[1:-1] + values[2:])
+    known = [each[~np.isnan(each)] for each in squares.T]
+    median = [np.median(each) if len(each) >= _DIFFERENCES else 0.0 for each in known]
+    variance = torch.as_tensor(np.array(median) / (6.0 * chi2.median(1))).to(largest)
+    return torch.where(variance > 0.0, variance.clamp(min=_LEAST_NOISE).minimum(largest), largest)
 
 
 class Window(NamedTuple):

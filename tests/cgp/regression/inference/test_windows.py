@@ -5,13 +5,16 @@ import pytest
 import torch
 
 from cgp.regression.covariances.multiscale import MultiScale, start_at_factors
+from cgp.regression.inference.setting import Setting
 from cgp.regression.inference.windows import (
     Window,
+    Windows,
     WindowSampler,
     fit_windows,
+    starting_noise,
     window_evidence,
 )
-from cgp.regression.observations import Grid
+from cgp.regression.observations import Grid, Observations
 from cgp.regression.solvers.exact import CorrelatedGPRegression
 from cgp.regression.solvers.series import SeriesCorrelatedGPRegression
 
@@ -91,3 +94,23 @@ def test_learning_wins_evidence_of_the_whole_series_and_repeats_itself():
     assert fit.steps == 30
     for parameter, other in zip(model.parameters(), again.parameters(), strict=True):
         assert torch.equal(parameter, other)
+
+
+def test_noise_starts_at_what_second_differences_show():
+    """Of a smooth and of a rough series, in any order of rows and with gaps; not of steps, and not of few values."""
+    x, rng = np.linspace(-1.7, 1.7, 600)[:, None], np.random.default_rng(0)
+    values = np.sin(3.0 * x) + rng.normal(size=(600, 4)) * [1e-2, 1e-5, 1.0, 1e-2]
+    values[100:130, 0] = values[::2, 3] = np.nan
+    values = np.column_stack([values, np.round(x)])
+    order = rng.permutation(600)
+    noise = starting_noise(Observations(x[order], values[order]), torch.full((5,), 0.1, dtype=torch.float64))
+    assert noise[0] == pytest.approx(1e-4, rel=0.3)
+    torch.testing.assert_close(noise[1:], torch.tensor([2e-6, 0.1, 0.1, 0.1], dtype=torch.float64))
+
+
+def test_the_noise_of_a_smooth_series_is_learned():
+    x, rng = np.linspace(-1.7, 1.7, 400)[:, None], np.random.default_rng(0)
+    values = np.sin(4.0 * x + [0.0, 0.5]) * np.sqrt(2.0) + 2e-3 * rng.normal(size=(400, 2))
+    setting = Setting(Observations(x, values), MultiScale(num_scales=2, num_factors=1, periods=()))
+    (model,) = Windows(num_steps=60).fit(setting, seed=0).models
+    assert (model.likelihood.noise.sqrt() < 6e-3).all()  # .1 from a start at .3
