@@ -38,7 +38,7 @@ _STRIDES = (1, 3, 6, 12, 24, 48, 96, 192)
 _CONSECUTIVE = 0.35  # smallest share of windows with stride 1: no others show the shortest time scales
 _LEAST_SHARE = 0.3  # smallest observed share of a window's entries
 _TRIES = 50
-_LEAST_NOISE = 2e-6  # variance that a fit starts from: twice the floor
+_LEAST_NOISE = 1e-3  # variance that a fit starts from: from less it may not find its way back up
 _DIFFERENCES = 20  # that show how large the noise is
 _ROWS_PER_FACTOR = 100  # with more, the uncertainty of loadings adds less than a hundredth to a variance
 
