@@ -22,8 +22,8 @@ Array = NDArray[Any]
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)  # exact to 1e-9 for logarithms of deviation 2
 _SHARES = _WEIGHTS / _WEIGHTS.sum()
 _LEVELS = (np.arange(400) + 0.5) / 400  # of the quantiles that the CRPS is a mean over
-_DRAWS = 1000  # for the error of a sum beyond its linear part
-_AT_ONCE = 2_000_000  # drawn values
+_DRAWS, _FEWEST_DRAWS = 1000, 100  # for the error of a sum beyond its linear part
+_MOST_DRAWN, _AT_ONCE = 100_000_000, 2_000_000  # values that are drawn, and held
 
 
 class ValueScores(NamedTuple):
@@ -189,44 +189,47 @@ class TransformedPosterior:
             a_i = w_i \frac{E[y_i (z_i - \mu_i)]}{s_i^2}
 
         Means are by quadrature, and variances are those of the best linear function of the transforms, which are exact,
-        times the ratio of both in a thousand joint draws, which is 1 in columns that are not transformed.
+        times the ratio of both in a thousand joint draws (fewer where there are more than 100,000 inputs), which is 1
+        in columns that are not transformed.
 
         Args:
             X: inputs, ``(t, d)``.
             outputs: column at each input, ``(t,)``.
             weights: ``(t,)``.
             sums: index of the sum that each belongs to, ``(t,)``; each of 0 … A-1 occurs.
-            include_noise: True: it is readings that have their units.
+            include_noise: False for the sum of what readings are expected to be given the functions beneath, which has
+                no noise.
 
         Returns:
             Means and variances, ``(A,)`` each.
-
-        Raises:
-            ValueError: without noise.
         """
-        if not include_noise:
-            raise ValueError(
-                "include_noise: expected True where columns are transformed, as the functions beneath their readings "
-                "have other units; transforms=None fits them as they are"
-            )
-        count = int(sums.max()) + 1
         places, number = np.unique(X, axis=0, return_inverse=True)
-        cells = number.reshape(-1), outputs
-        readings, latent = self.marginals(places), self.latent.marginals(places)
-        slopes = self._slopes(latent.mean[cells], latent.sd[cells], outputs) * weights
-        variances = self.latent.totals(X, outputs, slopes, sums)[1]
-        summed = np.zeros((2, 2, count))
-        parts = max(_DRAWS * len(X) // _AT_ONCE, 1)
-        for part in range(parts):
-            draws = self.latent.draw_at(X, outputs, -(-_DRAWS // parts), part, include_noise=True)
-            linear = (draws - latent.mean[cells]) * slopes
-            exact = (self.transforms.inverse(draws, outputs) - readings.mean[cells]) * weights
-            for k, values in enumerate((linear, exact)):
-                totals = np.stack([np.bincount(sums, each, count) for each in values])
-                summed[k] += totals.sum(0), np.square(totals).sum(0)
-        drawn = summed[:, 1] - summed[:, 0] ** 2 / (-(-_DRAWS // parts) * parts)
-        means = np.bincount(sums, weights * readings.mean[cells], count)
-        return means, variances * np.divide(drawn[1], drawn[0], out=np.ones(count), where=drawn[0] > 0.0)
+        latent, readings, cells = self.latent.marginals(places), self.marginals(places), (number.reshape(-1), outputs)
+        mean, sd, centre = (each[cells] for each in (*latent, readings.mean))
+        slopes, count = self._slopes(mean, sd, outputs) * weights, int(sums.max()) + 1
+        noise = None if include_noise else self._noise(places, latent.sd)[cells]
+        total, part = int(np.clip(_MOST_DRAWN // len(X), _FEWEST_DRAWS, _DRAWS)), max(_AT_ONCE // len(X), 1)
+        linear, exact = [], []
+        for first in range(0, total, part):
+            size = min(part, total - first)
+            draws = self.latent.draw_at(X, outputs, size, first, include_noise=include_noise)
+            values = self._expected(draws, noise, outputs)
+            linear += [np.bincount(sums, each, count) for each in (draws - mean) * slopes]
+            exact += [np.bincount(sums, each, count) for each in (values - centre) * weights]
+        spread, drawn = np.var(linear, axis=0), np.var(exact, axis=0)
+        ratio = np.divide(drawn, spread, out=np.ones(count), where=spread > 0.0)
+        variances = self.latent.totals(X, outputs, slopes, sums, include_noise=include_noise)[1]
+        return np.bincount(sums, weights * centre, count), variances * ratio
+
+    def _noise(self, X: Array, noisy: Array) -> Array:
+        """Standard deviations of the noise of transforms at inputs, ``(t, P)``."""
+        return np.sqrt((noisy**2 - self.latent.marginals(X, include_noise=False).sd ** 2).clip(min=0.0))
+
+    def _expected(self, draws: Array, noise: Array | None, outputs: Array) -> Array:
+        """Readings of drawn transforms ``(S, t)``, or their means over noise."""
+        if noise is None:
+            return self.transforms.inverse(draws, outputs)
+        return self.transforms.moments(draws[None], noise, outputs).mean
 
     def _slopes(self, mean: Array, sd: Array, outputs: Array) -> Array:
         """Slopes of the best linear functions of transforms, 1 in columns that are not transformed."""

@@ -110,6 +110,17 @@ def test_sums_of_columns_as_they_are_stay_exact(imputer):
     assert imputer.aggregate()[1][0, 1] == pytest.approx(np.sqrt(expected[0]), rel=1e-9)
 
 
-def test_sums_of_functions_without_units_are_refused(imputer):
-    with pytest.raises(ValueError, match="include_noise: expected True where columns are transformed"):
-        imputer.aggregate(include_noise=False)
+def test_sums_of_functions_are_those_of_what_readings_are_expected_to_be(imputer):
+    """Given the functions, without noise: by long Monte Carlo over both."""
+    rows = np.arange(12.0)[:, None]
+    regressor, rng = imputer.regressor_, np.random.default_rng(0)
+    functions = np.moveaxis(regressor.sample_y(rows, 4000, random_state=1), -1, 0)
+    expected = np.zeros_like(functions)
+    for _ in range(200):
+        noisy = functions + np.sqrt(regressor.noise_) * rng.normal(size=functions.shape)
+        expected += imputer.transforms_.inverse(noisy) / 200.0
+    labels = np.where(np.arange(60) < 12, "first", "rest")
+    total, std = imputer.aggregate(labels, include_noise=False)
+    sums = expected.sum(axis=1)
+    np.testing.assert_allclose(total[0], sums.mean(axis=0), atol=4.0 * sums.std(axis=0).max() / np.sqrt(4000.0))
+    np.testing.assert_allclose(std[0], sums.std(axis=0), rtol=0.08)
