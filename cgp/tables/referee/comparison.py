@@ -16,6 +16,7 @@ from cgp.regression.observations import Observations
 from cgp.tables.frames.periods import PERIOD_NAMES, offered_periods
 from cgp.tables.frames.table import Table, read_table
 from cgp.tables.imputer import CorrelatedGPImputer
+from cgp.tables.transforms.choice import AUTO, chosen_transforms
 
 from .baselines import LaggedRidge, LinearInterpolation, SeasonalMean
 from .masking import class_order
@@ -52,9 +53,10 @@ def assess_gaps(
 
     Compared are, the simplest first: linear interpolation (over several inputs the nearest row); the mean of the hour
     and the month, where the index is times; Bayesian ridge regression on the other columns at this and the two rows
-    before and after; one Gaussian process per column; ``imputer``; and, up to 2,000 observations of an imputer that
-    would average, each of the structures "coregionalised", "shared" and "shifted" by itself, and the
-    cycles of a day, a week and a year of which the times span three, three and two.
+    before and after; one Gaussian process per column; ``imputer`` without the transforms that it chooses, if there are
+    any, and with them; and, up to 2,000 observations of an imputer that would average, each of the structures
+    "coregionalised", "shared" and "shifted" by itself, and the cycles of a day, a week and a year of which the times
+    span three, three and two.
 
     Args:
         table: a frame, a series, or an array ``(n, k)``; NaN is missing.
@@ -153,13 +155,21 @@ def candidates(imputer: CorrelatedGPImputer, table: Table, *, is_time: bool) -> 
         inference = "auto" if isinstance(imputer.inference, Windows) else imputer.inference
         changed = {"structure": "independent", "kernel": kernel, "inference": inference}
         methods["one GP per column"] = clone(imputer).set_params(**changed)
-    methods[_CORRELATED if several else _ALONE] = clone(imputer)
+    methods |= _forms(imputer, table, _CORRELATED if several else _ALONE)
     if several and not is_long and is_auto:
         for structure in _STRUCTURES:
             methods[f"the GP {structure!r}"] = clone(imputer).set_params(structure=structure)
     if is_time and not is_long and is_auto:
         methods |= _with_cycles(imputer, table)
     return methods
+
+
+def _forms(imputer: CorrelatedGPImputer, table: Table, name: str) -> dict[str, CorrelatedGPImputer]:
+    """The process, after the same without transforms where it chooses any."""
+    forms = {}
+    if imputer.transforms == AUTO and chosen_transforms(AUTO, table).changed:
+        forms[f"{name} of columns as they are"] = clone(imputer).set_params(transforms=None)
+    return forms | {name: clone(imputer)}
 
 
 def _with_cycles(imputer: CorrelatedGPImputer, table: Table) -> dict[str, CorrelatedGPImputer]:

@@ -458,3 +458,14 @@ def test_the_picture_has_a_panel_for_each_class_and_a_row_for_each_method():
         f"{int((report.hidden.labels == label).sum())} blocks" for label in report.strata.weights
     ]
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["lines", "ridge"]
+
+
+def test_columns_as_they_are_are_compared_where_transforms_are_chosen():
+    t = np.arange(300.0)
+    waves = np.column_stack([np.sin(t / 5.0), np.sin(t / 5.0 + 1.0)])
+    waves += 0.3 * np.random.default_rng(0).normal(size=waves.shape)
+    for values, there in ((np.exp(2.0 * waves), True), (waves, False)):
+        table, axis = read_table(values, None)
+        methods = candidates(CorrelatedGPImputer(transforms="auto"), table, is_time=axis.is_time)
+        assert ("the correlated GP of columns as they are" in methods) == there
+        assert methods["the correlated GP"].transforms == "auto"
