@@ -67,6 +67,7 @@ def mutants(path: str) -> Iterator[Mutant]:
     nodes = list(ast.walk(tree))
     statement = {id(child): node.lineno for node in nodes if isinstance(node, ast.stmt) for child in ast.walk(node)}
     annotations = [node.annotation for node in nodes if isinstance(node, ast.AnnAssign)]
+    annotations += [node.returns for node in nodes if isinstance(node, ast.FunctionDef) and node.returns]
     left_out = {id(child) for node in (*annotations, *filter(_is_left_out, nodes)) for child in ast.walk(node)}
     for node in nodes:
         if id(node) not in left_out and (change := _change(node)) is not None:
