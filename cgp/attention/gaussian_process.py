@@ -9,17 +9,52 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from linear_operator import LinearOperator
-from torch import Tensor
+from torch import Tensor, nn
 
 from cgp.functional.gaussians import Gaussian
+from cgp.functional.kernels import CANONICAL, Canonical, canonical
 from cgp.operators import LazyMultivariateNormal, shared_covariance
 from cgp.variational.loss_terms import LossTerm
 
 from .base import MIN_NOISE, Attention
-from .canonical import use_kernel
 from .inputs import AttentionInputs, EncodedKeys, full_precision
 
-__all__ = ["MIN_NOISE", "GaussianProcessAttention"]
+__all__ = ["MIN_NOISE", "GaussianProcessAttention", "use_kernel"]
+
+
+def use_kernel(block: nn.Module, kernel: str | Kernel) -> Canonical:
+    """A covariance for a block; a kernel becomes its ``covar_module``, whose parameters are trained with it.
+
+    Returns:
+        The covariance of points.
+
+    Raises:
+        TypeError: if it is neither a name nor a kernel.
+    """
+    if isinstance(kernel, str):
+        return canonical(kernel)
+    if not isinstance(kernel, Kernel):
+        raise TypeError(f"kernel: expected one of {sorted(CANONICAL)} or a gpytorch.kernels.Kernel, got {kernel!r}")
+    block.covar_module = kernel
+    return Canonical(type(kernel).__name__, _Gram(kernel), _LogDiagonal(kernel), bool(kernel.is_stationary))
+
+
+class _Gram:
+    """Objects, not functions, so that a copy of the block has a copy of the kernel."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+
+    def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+        return self.kernel(x1, x1 if x2 is None else x2).to_dense()
+
+
+class _LogDiagonal:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.kernel(x, diag=True).log()
 
 
 class GaussianProcessAttention(Attention):

@@ -15,7 +15,7 @@ from cgp.functional.linalg import product
 from cgp.functional.padding import mask_gram, mask_tokens
 
 from .base import Attention
-from .canonical import use_kernel
+from .gaussian_process import use_kernel
 from .inputs import AttentionInputs, full_precision
 from .masks import causal_mask
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from cgp import CGPAttention, SoftmaxAttention, predict
 from cgp.networks.convert import ConvertedHeads, HostAttention, attention_sites, convert, describe
-from cgp.networks.convert.hooks import _Intercept
+from cgp.networks.convert.convert import _Intercept
 from tests.cgp.networks.convert import hosts
 from tests.cgp.networks.convert.hosts import DECODERS, HOSTS, Host, heads_of, watched
 
@@ -406,7 +406,7 @@ def test_keys_that_are_no_tokens_are_keys():
     assert (seen[0].variance > 0).all()
 
 
-@pytest.mark.parametrize("shape", ["windows", "folded", "packed"])
+@pytest.mark.parametrize("shape", ["windows", "folded", "packed", "one key head"])
 def test_heads_are_found_where_a_host_has_them(shape):
     """Before windows, folded into the batch, or side by side as the queries of one new token; masks with them."""
     q, k, v = torch.randn(3, 2, 4, 5, 8).unbind(0)
@@ -424,10 +424,11 @@ def test_heads_are_found_where_a_host_has_them(shape):
         moved = attend(*(x[:, :, None] for x in (q, k, v, mask)))[:, :, 0]
     elif shape == "folded":
         moved = attend(*(x.flatten(0, 1) for x in (q, k, v, mask))).unflatten(0, (2, 4))
-    else:  # four heads of queries, two of keys
-        q, mask, k, v = q[..., :1, :], mask[..., :1, :], k[:, :2], v[:, :2]
-        moved = attend(q.reshape(2, 2, 2, 8), k, v, mask.reshape(2, 2, 2, 5)).unflatten(2, (2, 1)).flatten(1, 2)
-        k, v = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
+    else:  # four heads of queries, two of keys or one
+        n = {"packed": 2, "one key head": 1}[shape]
+        q, mask, k, v = q[..., :1, :], mask[..., :1, :], k[:, :n], v[:, :n]
+        moved = attend(q.reshape(2, n, -1, 8), k, v, mask.reshape(2, n, -1, 5)).unflatten(2, (-1, 1)).flatten(1, 2)
+        k, v = k.repeat_interleave(4 // n, 1), v.repeat_interleave(4 // n, 1)
     torch.testing.assert_close(moved, attend(q, k, v, mask))
 
 

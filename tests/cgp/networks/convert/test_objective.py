@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 import torch
 from torch import nn
 
 from cgp import CategoricalLikelihood, Objective, SoftmaxAttention, convert, predict
-from cgp.networks.convert import hooks
 from cgp.networks.model.blocks import attention_blocks, draws, sampling
 from models import VisionTransformer
 from tests.cgp.networks.convert import hosts
 
+CONVERT = import_module("cgp.networks.convert.convert")
 FAMILIES = (hosts.torchvision_vit, hosts.timm_vit, hosts.timm_eva, hosts.transformers_vit, hosts.transformers_bert)
 LABELS = torch.tensor([0, 1, 2])
 
@@ -60,8 +62,8 @@ def test_what_lies_below_the_first_stochastic_layer_runs_once():
 
 def test_the_first_layer_projects_once_for_all_draws(monkeypatch):
     """`nn.MultiheadAttention` projects by functions, and has no modules that could be replayed."""
-    host, calls, linear = hosts.torchvision_vit(), [], hooks._linear
-    monkeypatch.setattr(hooks, "_linear", lambda *args: calls.append(args) or linear(*args))
+    host, calls, linear = hosts.torchvision_vit(), [], CONVERT._linear
+    monkeypatch.setattr(CONVERT, "_linear", lambda *args: calls.append(args) or linear(*args))
     predict(convert(host.model, layers=[0, 2]), host.inputs, 4, seed=0)
     assert len(calls) == 1 + 4 + 1  # first layer, draws of the last, its mean
 
