@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from cgp import __version__
 from cgp.commands import assess, fill
 
-from .terminal import say, shown_by
+from .terminal import in_flags, say, shown_by
 
 __all__ = ["main"]
 
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 warnings.filterwarnings("ignore", category=category)
             _RUN[parsed.command](parsed)
     except (ValueError, ImportError, FileNotFoundError) as error:
-        say(f"cgp {parsed.command}: {' '.join(getattr(error, 'flags', str(error)).split())}")
+        say(f"cgp {parsed.command}: {in_flags(' '.join(getattr(error, 'flags', str(error)).split()))}")
         return 2
     except (OSError, MemoryError) as error:
         say(f"cgp {parsed.command}: {' '.join(str(error).split())}")

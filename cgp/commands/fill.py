@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -18,13 +19,19 @@ EXAMPLES = """  cgp fill readings.csv --out filled.csv --picture gaps.png
   cgp fill soil.csv --inputs x y --out filled.csv --std errors.csv
   cgp fill logger.csv.gz --index Date Time --dayfirst --every 10min --missing ND -999 --out filled.csv
   cgp fill gauges.csv --long station,date,flow --out filled.csv --sums month totals.csv
+  cgp fill air.csv --transforms ozone=log rain=box-cox --out filled.csv
   cgp fill readings.csv --out filled.csv --assess scores.png
 """
 
 
 def add_to(commands: Any) -> None:
     """Add the command's parser to the others."""
-    fill = commands.add_parser("fill", help="fill the gaps of a table", description="Fill the gaps of a table.")
+    fill = commands.add_parser(
+        "fill",
+        help="fill the gaps of a table",
+        usage="cgp fill table --out OUT [options]",
+        description="Fill the gaps of a table.",
+    )
     fill.add_argument("table", type=Path, help="csv (also .gz, .bz2, .xz), xlsx or parquet")
     fill.add_argument("--out", type=Path, required=True, help="where the filled table is written: only gaps change")
     fill.add_argument("--std", type=Path, help="where standard deviations are written: 0 for what was observed")
@@ -37,12 +44,18 @@ def add_to(commands: Any) -> None:
         metavar="PICTURE",
         help="compare it with lines, ridge and others on hidden values, print the scores, and fill with the best",
     )
-    for name, what in (("sums", "sums"), ("means", "means")):
+    fill.add_argument(
+        "--transforms",
+        nargs="+",
+        metavar="[COLUMN=]KIND",
+        help="of all columns or of one: log and box-cox (never below 0), logit (shares), yeo-johnson (tails), or auto",
+    )
+    for name in ("sums", "means"):
         fill.add_argument(
             f"--{name}",
             nargs=2,
             metavar=("PERIOD", "FILE"),
-            help=f"write {what} of each {', '.join(_PERIODS)} (or frequency of pandas) with their standard errors",
+            help=f"write {name} of each {', '.join(_PERIODS)} (or frequency of pandas) with their standard errors",
         )
     fill.add_argument("--forecast", nargs=2, metavar=("ROWS", "FILE"), help="write the rows that follow the table")
     fill.add_argument("--seed", type=int, default=0, help="of everything random (0)")
@@ -103,23 +116,71 @@ def run(parsed: argparse.Namespace) -> None:
     """Fill the table of a parsed command line."""
     _check(parsed)
     table = _read(parsed)
+    _check_answers(parsed, table.frame)
     started = time.monotonic()
     from cgp.tables.imputer import CorrelatedGPImputer
     from cgp.tables.referee.comparison import comparison_seconds
 
-    imputer = CorrelatedGPImputer(inputs=table.inputs or None, random_state=parsed.seed)
+    transforms = _transforms(parsed.transforms, [*table.frame])
+    imputer = CorrelatedGPImputer(inputs=table.inputs or None, transforms=transforms, random_state=parsed.seed)
     seconds = imputer.estimate(table.frame).seconds
     if parsed.assess is not None:
         seconds += comparison_seconds(table.frame, imputer)
     if seconds > _LONG:
         say(f"about {seconds:.0f} s on one core")
     imputer = imputer.fit(table.frame) if parsed.assess is None else _best(imputer, table.frame, parsed.assess)
-    table.write(imputer.transform(table.frame), parsed.out)
+    filled = imputer.transform(table.frame)
+    table.write(filled, parsed.out)
+    _say_of_negatives(table.frame, filled)
     if parsed.std is not None:
         table.write_errors(imputer.std_, parsed.std)
     write_picture(lambda: imputer.plot()[0].figure, parsed.picture)
     _write_answers(parsed, imputer, table)
     say(f"filled {table.gaps} values in {time.monotonic() - started:.0f} s: {parsed.out}")
+
+
+def _transforms(given: list[str] | None, columns: list[str]) -> Any:
+    """The transforms argument: of all columns, or by name."""
+    pairs = [text.rpartition("=") for text in given or ()]
+    if len(pairs) == 1 and not pairs[0][1]:
+        return pairs[0][2]
+    if odd := [text for text, (name, _, _) in zip(given or (), pairs, strict=True) if name not in columns]:
+        raise ValueError(f"--transforms: expected one KIND, or COLUMN=KIND of columns to fill, {columns}, got {odd}")
+    return {name: kind for name, _, kind in pairs} or None
+
+
+def _say_of_negatives(frame: Any, filled: Any) -> None:
+    """Name columns with filled values below 0 where no observed one is, and what keeps them from it."""
+    below = {name: int((filled[name] < 0).sum()) for name in frame if frame[name].min() >= 0}
+    if any(below.values()):
+        said = ", ".join(f"{count} in {name!r}" for name, count in below.items() if count)
+        flag = " ".join(shlex.quote(f"{name}=box-cox") for name, count in below.items() if count)
+        say(f"cgp fill: warning: filled values below 0, where no observed one is: {said}; --transforms {flag} has none")
+
+
+def _period(given: str) -> str | None:
+    """What a period is called by pandas, None for all rows."""
+    name = given.lower()
+    return _PERIODS.get(name, _PERIODS.get(name.removesuffix("s"), given))
+
+
+def _check_answers(parsed: argparse.Namespace, frame: Any) -> None:
+    """Refuse periods and forecasts that the table cannot have, before it is fitted to."""
+    import pandas as pd
+
+    for flag, given in (("--sums", parsed.sums), ("--means", parsed.means)):
+        if given is None or (period := _period(given[0])) is None:
+            continue
+        try:
+            pd.tseries.frequencies.to_offset(period)
+        except ValueError:
+            raise ValueError(
+                f"{flag}: expected {', '.join(_PERIODS)}, or a frequency of pandas, got {given[0]!r}"
+            ) from None
+        if not isinstance(frame.index, pd.DatetimeIndex):
+            raise ValueError(f"{flag}: expected 'all', as the rows of this table have no times, got {given[0]!r}")
+    if parsed.forecast is not None and parsed.inputs:
+        raise ValueError("--forecast: expected rows that follow each other, got --inputs, which say where they are")
 
 
 def _read(parsed: argparse.Namespace) -> Any:
@@ -176,8 +237,7 @@ def _write_answers(parsed: argparse.Namespace, imputer: Any, table: Any) -> None
     """Write sums, means and a forecast, each with its standard errors beside it."""
     for how, given in (("sum", parsed.sums), ("mean", parsed.means)):
         if given is not None:
-            period = _PERIODS.get(given[0].lower(), given[0])
-            _write_pairs(imputer, "aggregate", (period, how), table, Path(given[1]))
+            _write_pairs(imputer, "aggregate", (_period(given[0]), how), table, Path(given[1]))
     if parsed.forecast is not None:
         _write_pairs(imputer, "forecast", (int(parsed.forecast[0]),), table, Path(parsed.forecast[1]))
 

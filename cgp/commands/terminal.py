@@ -9,10 +9,22 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
 
-__all__ = ["check_extras", "check_files", "check_pictures", "check_places", "say", "shown_by", "write_picture"]
+__all__ = [
+    "check_extras",
+    "check_files",
+    "check_pictures",
+    "check_places",
+    "in_flags",
+    "say",
+    "shown_by",
+    "write_picture",
+]
 
 
-_FLAGS = {"missing_values": "--missing", "inputs": "--inputs", "random_state": "--seed"}
+_FLAGS = {"missing_values": "--missing", "random_state": "--seed"}
+_SAME = ("inputs", "transforms", "index", "long", "every", "missing", "leave", "time_format", "decimal", "thousands")
+_FLAGS |= {name: "--" + name.replace("_", "-") for name in _SAME}
+_ARGUMENT = re.compile(rf"\b({'|'.join(_FLAGS)})=('?)([^\s',;)]+)\2")
 _PICTURES = (".png", ".pdf", ".svg", ".jpg")
 
 
@@ -32,14 +44,17 @@ def shown_by(command: str) -> Callable[..., None]:
         file: TextIO | None = None,  # noqa: ARG001
         line: str | None = None,  # noqa: ARG001
     ) -> None:
-        say(f"cgp {command}: warning: {_as_flags(str(message))}")
+        say(f"cgp {command}: warning: {in_flags(str(message))}")
 
     return show
 
 
-def _as_flags(text: str) -> str:
+def in_flags(text: str) -> str:
     """A text of the library whose arguments are spelled as the command line does."""
-    return re.sub(r"\b(missing_values|inputs|random_state)=(\S)", lambda m: f"{_FLAGS[m[1]]} {m[2]}", text)
+    name, colon, rest = text.partition(": ")
+    if colon and (name == "X" or name in _FLAGS):
+        text = f"{_FLAGS[name]}: {rest}" if name in _FLAGS else rest
+    return _ARGUMENT.sub(lambda m: f"{_FLAGS[m[1]]} {m[3]}", text)
 
 
 def check_files(paths: Iterable[Path]) -> None:

@@ -110,7 +110,7 @@ class Markov(Kernel):
         base_kernel: the kernel.
 
     Raises:
-        ValueError: if a part of the kernel is no Markov process.
+        ValueError: if it is no kernel, or a part of it no Markov process.
 
     Example:
         >>> from gpytorch.kernels import MaternKernel, ScaleKernel
@@ -121,6 +121,8 @@ class Markov(Kernel):
     """
 
     def __init__(self, base_kernel: Kernel) -> None:
+        if not isinstance(base_kernel, Kernel):
+            raise ValueError(f"base_kernel: expected a kernel, such as MaternKernel(nu=1.5), got {base_kernel!r}")
         layout = layout_of(_base(base_kernel))
         super().__init__()
         self.base_kernel: Kernel = _base(base_kernel)

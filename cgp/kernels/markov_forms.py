@@ -92,12 +92,15 @@ def markov_obstacle(kernel: Kernel, column: int | None = None, *, batch: bool = 
         name, own = type(part).__name__, isinstance(part, HasMarkovForm)
         if not own and form_of.dispatch(type(part)) is form_of.dispatch(object):
             known = ", ".join(sorted(kind.__name__ for kind in form_of.registry if kind is not object))
-            return f"{name} is not one of {known}, and has no markov_form"
+            near = ": MaternKernel(nu=2.5) is the smoothest that has one" if name == "RBFKernel" else ""
+            return f"{name} is not one of {known}, and has no markov_form{near}"
         if not own and not _is_as_its_base(part):
             return f"{name} has a forward of its own, and no markov_form"
         chosen = part.active_dims is not None and part.active_dims.tolist() != [column]
-        if chosen or (part.ard_num_dims or 1) > 1 or (part.batch_shape.numel() > 1 and not batch):
-            return f"{name} has batch dimensions, or several or chosen inputs"
+        if part.batch_shape.numel() > 1 and not batch:
+            return f"{name} has batch dimensions, {tuple(part.batch_shape)}"
+        if chosen or (part.ard_num_dims or 1) > 1:
+            return f"{name} is of several or chosen inputs (ard_num_dims, active_dims): expected one for all of it"
         if isinstance(part, ProductKernel):
             trends = [type(factor).__name__ for factor in part.kernels if not _is_stationary(factor)]
             if trends:

@@ -20,13 +20,22 @@ _FILLED = PALETTE[1]
 _ONE_BELOW_THE_OTHER = 6  # columns; more stand side by side
 _MOST_CELLS = 1500  # of a row of the map, more than a page has dots
 _MOST_NUMBERS = 12  # columns up to which a matrix has numbers in it
+_FITS = 6  # letters below a cell
 _MOST_DOTS = 300  # rows up to which every observation has one
 _NORMAL = 1.96
 
 
 @styled
 def filled_table(
-    x: Any, values: Any, sd: Any, missing: Any, *, names: list[str], xlabel: str = "", figure: FigureBase | None = None
+    x: Any,
+    values: Any,
+    sd: Any,
+    missing: Any,
+    *,
+    names: list[str],
+    ends: tuple[Any, Any] | None = None,
+    xlabel: str = "",
+    figure: FigureBase | None = None,
 ) -> list[Axes]:
     """The gaps of a table at a glance, a row for each column, and each column with what filled them.
 
@@ -36,6 +45,7 @@ def filled_table(
         sd: Standard deviations of what was filled (N, P).
         missing: Whether a value was filled (N, P).
         names: A name for each column.
+        ends: Lower and upper ends of 95 % intervals (N, P), where they are not mean ± 1.96 standard deviations.
         xlabel: Name and unit of x.
         figure: Figure or subfigure to draw in.
 
@@ -55,16 +65,18 @@ def filled_table(
     x = as_array(date2num(np.asarray(x)) if dated else x, "x", 1)
     values = as_array(values, "values", 2)
     columns = values.shape[1]
+    shape = len(x), columns
     values, sd, missing = (
-        as_matching(each, name, (len(x), columns))
-        for name, each in (("values", values), ("sd", sd), ("missing", missing))
+        as_matching(each, name, shape) for name, each in (("values", values), ("sd", sd), ("missing", missing))
     )
+    low, high = ends or (values - _NORMAL * sd, values + _NORMAL * sd)
     order = np.argsort(x, kind="stable")
-    x, values, sd, missing = x[order], values[order], sd[order], missing[order].astype(bool)
+    low, high = (as_matching(each, "ends", shape)[order] for each in (low, high))
+    x, values, missing = x[order], values[order], missing[order].astype(bool)
     overview, *axes = _panels(figure, names, columns, overview=0.35 + 0.13 * columns)
     _gap_map(overview, x, missing, names)
     for p, ax in enumerate(axes):
-        _filled_column(ax, x, values[:, p], sd[:, p], missing[:, p])
+        _filled_column(ax, x, values[:, p], low[:, p], high[:, p], missing[:, p])
     _label([overview, *axes], dated, xlabel)
     return [overview, *axes]
 
@@ -137,7 +149,8 @@ def pair_correlations(correlation: Any, *, names: list[str], lags: Any = None, a
     image = ax.imshow(correlation, cmap=DIVERGING, vmin=-1.0, vmax=1.0)
     behind = [f"{name} ({lag})" if lag else name for name, lag in zip(names, lags or [""] * size, strict=True)]
     ax.set_yticks(range(size), behind)
-    ax.set_xticks(range(size), names, rotation=90 if size > 4 else 0)
+    is_narrow = size > 4 or max(map(len, names)) > _FITS
+    ax.set_xticks(range(size), names, rotation=90 if is_narrow else 0)
     ax.tick_params(length=0)
     if size <= _MOST_NUMBERS:
         for row, column in np.ndindex(size, size):
@@ -227,7 +240,7 @@ def _edges(x: Array, starts: Array) -> Array:
     return np.concatenate([[x[0] - 0.5 * width], 0.5 * (before + begins), [x[-1] + 0.5 * width]])
 
 
-def _filled_column(ax: Axes, x: Array, values: Array, sd: Array, missing: Array) -> None:
+def _filled_column(ax: Axes, x: Array, values: Array, low: Array, high: Array, missing: Array) -> None:
     """What was observed as a line with dots, and across gaps the mean with its band."""
     seen = np.where(missing, math.nan, values)
     bridge = missing.copy()  # with the observations beside it, where the band ends
@@ -235,7 +248,6 @@ def _filled_column(ax: Axes, x: Array, values: Array, sd: Array, missing: Array)
     bridge[:-1] |= missing[1:]
     ax.plot(x, seen, color=INK, lw=0.7, marker="o" if len(x) <= _MOST_DOTS else None, ms=1.6, mew=0)
     if missing.any():
-        low, high = values - _NORMAL * sd, values + _NORMAL * sd
         ax.fill_between(x, low, high, where=bridge, color=_FILLED, alpha=0.25, lw=0)
         ax.plot(x, np.where(bridge, values, math.nan), color=_FILLED, lw=0.9)
         alone = ~missing & np.pad(missing, 1, constant_values=True)[:-2] & np.pad(missing, 1, constant_values=True)[2:]

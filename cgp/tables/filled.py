@@ -123,12 +123,7 @@ class FilledTable:
         """Central intervals, "gaussian" or "conformal"; both ends are the value where it was observed."""
         if not 0.0 < level < 1.0:
             raise ValueError(f"level: expected a number between 0 and 1, got {level}")
-        (mean, sd), transforms = self._gaussian, self._transforms
-        reach = self._factors(level, method, conformal) * sd
-        ends = [mean + side * reach for side in (-1.0, 1.0)]
-        if transforms is not None:
-            ends = [np.where(self.table.missing, transforms.inverse(end), self.table.values) for end in ends]
-        return Interval(*map(self.table.framed, ends))
+        return Interval(*map(self.table.framed, self._ends(level, method, conformal)))
 
     def plot(self, figure: Any = None) -> list[Any]:
         """Draw the gaps of the table, and each column with its filled values; places as maps."""
@@ -142,7 +137,8 @@ class FilledTable:
             options: dict[str, Any] = {"names": names, "labels": labels, "degrees": degrees, "figure": figure}
             return filled_maps(places, *self.moments, table.missing, **options)
         x, label = axis.drawn(table.given, table.inputs)
-        return filled_table(x, *self.moments, table.missing, names=names, xlabel=label, figure=figure)
+        ends = None if self._transforms is None else self._ends(0.95)
+        return filled_table(x, *self.moments, table.missing, names=names, ends=ends, xlabel=label, figure=figure)
 
     def draws(self, count: int, random_state: Any) -> list[Any]:
         """Filled tables whose gaps are drawn together, as readings."""
@@ -208,6 +204,16 @@ class FilledTable:
     def _latent_values(self, table: Table) -> Array:
         """Transforms of observed values, or the values, ``(n, P)``."""
         return table.values.copy() if self._transforms is None else self._transforms.forward(table.values)
+
+    def _ends(self, level: float, method: str = "gaussian", conformal: Conformal | None = None) -> tuple[Array, Array]:
+        """The ends of intervals, ``(n, P)`` each."""
+        (mean, sd), transforms = self._gaussian, self._transforms
+        reach = self._factors(level, method, conformal) * sd
+        if transforms is None:
+            return mean - reach, mean + reach
+        low, high = (transforms.inverse(end) for end in (mean - reach, mean + reach))
+        missing, values = self.table.missing, self.table.values
+        return np.where(missing, low, values), np.where(missing, high, values)
 
     def _in_gaps(self, marginals: Callable[[Array], tuple[Array, Array]]) -> tuple[Array, Array]:
         """Values, with means in the gaps, and standard deviations, 0 where there is no gap, ``(n, P)`` each."""

@@ -38,7 +38,7 @@ class KernelEigenVariationalStrategy(gpytorch.Module):
         ksvd_weight: weight of the KSVD loss.
 
     Raises:
-        ValueError: if ``branches`` is unknown.
+        ValueError: if ``branches`` is unknown, or there are more singular vectors than features.
 
     Note:
         KEP-SVGP (16)-(21).
@@ -63,6 +63,8 @@ class KernelEigenVariationalStrategy(gpytorch.Module):
         super().__init__()
         if branches not in BRANCHES:
             raise ValueError(f"branches: expected one of {BRANCHES}, got {branches!r}")
+        if not 0 < rank <= num_features:
+            raise ValueError(f"rank: expected 1 to {num_features}, the number of features, got {rank}")
         self.query_features, self.key_features = query_features, key_features
         self.branches, self.residual, self.ksvd_weight = branches, residual, ksvd_weight
         starts = (nn.init.orthogonal_(torch.empty(num_features, rank)) for _ in range(2))

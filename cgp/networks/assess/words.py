@@ -71,7 +71,7 @@ def about_methods(report: Assessment) -> str:
         return f"Use {plain}{call}{nothing}; it changes the NLL by {change}{_costs(report, method)}."
     beyond = f" beyond {plain}, {_nothing_added(report)}, and" if report.beyond else ""
     is_open = report.is_clear(task.parameter, bounded=False)
-    unseen = ", which one answer that is wrong and sure, as none of these labels shows, may undo" if is_open else ""
+    unseen = ", but one answer that is wrong and sure, as none of these labels shows, may undo that" if is_open else ""
     return f"Use the model as it is:{beyond} {plain} changes its NLL by {change}{unseen}."
 
 
@@ -120,7 +120,7 @@ def _better(report: Assessment, name: str, label: str) -> list[str]:
     accuracy, brier = changes.get("accuracy", nothing), changes.get("brier", nothing)
     words = []
     if accuracy.exceeds(_LEAST_ACCURACY, 2.0):
-        words.append(f"accuracy ({_in_points(accuracy)} by the {label})")
+        words.append(f"accuracy ({_in_points(accuracy)} by the {label}: report.apply(model, {name!r}))")
     if (-brier).exceeds(0.0, 2.0) and scores[name]["brier"] < scores[plain]["brier"] - brier.error:
         words.append(f"the Brier score ({brier} by the {label})")
     return words
@@ -171,7 +171,7 @@ def _of_sets(kind: str, score: str, sets: Mapping[str, Mapping[str, Detection]])
     if kind == "few":
         return f"Too few of {which} to compare scores: at least {FEWEST_INPUTS} on either side are needed."
     aurocs, against = (", ".join(f"{each[name].auroc:.3f}" for each in sets.values()) for name in (score, plain))
-    written = score.replace("Mahalanobis", "Mahalanobis distance")
+    written = score.replace("Mahalanobis", "Mahalanobis distance").replace("epistemic", "epistemic uncertainty")
     if kind == "none":
         return f"No score tells {which} from in-distribution inputs: the best, the {written}, has AUROC {aurocs}."
     if score == plain:

@@ -96,7 +96,10 @@ def _saved_heads(path: Path) -> dict[int, dict[str, Tensor]]:
 def _put_saved(model: nn.Module, saved: dict[int, dict[str, Tensor]]) -> None:
     able = {site.number: site for site in attention_sites(model) if site.state == "softmax"}
     if missing := sorted(saved.keys() - able.keys()):
-        raise ValueError(f"model: expected the host that was converted, whose attention layer {missing[0]} can be")
+        raise ValueError(
+            f"model: expected the architecture that was saved, where attention layer {missing[0]} is converted, got a "
+            f"{type(model).__name__} with such layers {sorted(able)}"
+        )
     heads = [ConvertedHeads(len(t["raw_noise"]), inducing=t.get("inducing")) for t in saved.values()]
     put_heads(model, [able[number] for number in saved], heads)
     for layer_heads, tensors in zip(heads, saved.values(), strict=True):

@@ -219,8 +219,9 @@ class Guarantees:
         known = self.held_out if held_out is None else held_out
         if known is None or known.labels is None:
             raise ValueError(
-                "held_out: expected a prediction of inputs with labels that have chosen nothing, got none (pass "
-                "held_out=cgp.predict(model, labelled data), or predict with cgp.with_held_out(model, labelled data))"
+                "held_out: expected a prediction of labelled inputs that neither trained nor calibrated the model, got "
+                "none: model = cgp.with_held_out(model, [(inputs, labels)]) before cgp.predict, or "
+                "held_out=cgp.predict(model, [(inputs, labels)]) here"
             )
         for name in ("task", "num_samples"):
             if getattr(known, name) != getattr(self, name):

@@ -27,6 +27,7 @@ __all__ = [
 
 _LABELS = ("labels", "label")
 _DEFAULT_BATCH = 32
+_BATCH_DIMENSIONS = {"input_ids": 2, "inputs_embeds": 3, "input_values": 2, "input_features": 3, "pixel_values": 4}
 
 
 class Batch(NamedTuple):
@@ -164,11 +165,18 @@ def input_batches(
     """The batches of any inputs that :func:`cgp.predict` accepts; arrays are converted to the model's dtype."""
     if isinstance(inputs, tuple):
         _check_arguments(model, inputs)
-    pairs = isinstance(inputs, list) and inputs and all(isinstance(i, tuple) and len(i) == 2 for i in inputs)
+    pairs = isinstance(inputs, list) and inputs and all(map(_is_batch, inputs))
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
     for batch in batches(iter(inputs) if pairs else inputs, batch_size, dtype=dtype):
         _check_no_numbers(batch.inputs, name)
         yield batch
+
+
+def _is_batch(item: Any) -> bool:
+    """Whether an item of a list is a batch: a pair with labels, or a dict whose tensors have a batch's dimensions."""
+    if isinstance(item, Mapping):
+        return any(getattr(item.get(name), "ndim", None) == count for name, count in _BATCH_DIMENSIONS.items())
+    return isinstance(item, tuple) and len(item) == 2
 
 
 def _check_arguments(model: nn.Module, arguments: tuple[Any, ...]) -> None:

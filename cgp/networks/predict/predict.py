@@ -66,7 +66,7 @@ def predict(
     Args:
         model: any module.
         inputs: a tensor, a NumPy array, a tuple of arguments, a dict of them (masks included), a list of dicts (one
-            per example), a list of batches ``(inputs, labels)``, a data set or a loader (see
+            per example), a list of batches ``(inputs, labels)`` or of transformers, a data set or a loader (see
             :func:`cgp.networks.model.inputs.batches`).
         num_samples: number S of draws.
         task: "classification" of inputs or "tokens" (softmax over the last dimension), "dense" (of pixels: logits

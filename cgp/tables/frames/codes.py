@@ -149,8 +149,8 @@ def warn_of_uneven_errors(errors: NDArray[np.float64], names: Sequence[Any], lab
             warnings.warn(
                 f"X: errors of {name!r} are {max(factor, 1 / factor):.1f} times as large "
                 f"{side.format(labels[known[row]])} as {other}, and their standard deviation is one for all rows: "
-                "intervals are too narrow where they are large; see residuals(). Logarithms may even it out, or a fit "
-                "to each part",
+                "intervals are too narrow where they are large. transforms='auto' may even it out, or a fit to each "
+                "part",
                 UserWarning,
                 stacklevel=3,
             )

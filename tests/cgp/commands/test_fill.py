@@ -132,7 +132,7 @@ def test_sums_means_and_a_forecast(file):
 
 
 def test_expected_seconds_of_long_fits_are_said(file, capsys, monkeypatch):
-    monkeypatch.setattr("cgp.regression.CorrelatedGPRegressor.estimate", lambda *_: Cost(7.0, 1.0))
+    monkeypatch.setattr("cgp.regression.CorrelatedGPRegressor.estimate", lambda *_, **__: Cost(7.0, 1.0))
     assert run(file) == 0
     assert "about 7 s on one core" in capsys.readouterr().err
 
@@ -272,7 +272,7 @@ def test_the_referee_fills_with_what_it_recommends(tmp_path, capsys, monkeypatch
 
     The seconds of five processes in three maskings, and of the fit at the end, are said beforehand.
     """
-    monkeypatch.setattr("cgp.regression.CorrelatedGPRegressor.estimate", lambda *_: Cost(7.0, 1.0))
+    monkeypatch.setattr("cgp.regression.CorrelatedGPRegressor.estimate", lambda *_, **__: Cost(7.0, 1.0))
     path, rng = tmp_path / "in.csv", np.random.default_rng(0)
     values = rng.normal(size=80)
     table = pd.DataFrame({"when": pd.date_range("2024-01-01", periods=80, freq="h"), "a": values})
@@ -298,3 +298,56 @@ def test_a_stream_gets_the_whole_table(file):
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     assert list(pd.read_csv(io.StringIO(done.stdout))) == list(readings())
+
+
+def test_periods_and_forecasts_are_refused_before_the_fit(file, capsys, monkeypatch):
+    from cgp.tables.imputer import CorrelatedGPImputer
+
+    monkeypatch.setattr(CorrelatedGPImputer, "fit", lambda *_: pytest.fail("was fitted"))
+    place = file.with_name("more.csv")
+    for given, said in (
+        (["--sums", "fortnight", place], "--sums: expected hour, day, week, month, quarter, year, all, or a frequency"),
+        (["--means", "day", place, "--index", "count"], "--means: expected 'all', as the rows of this table have no"),
+        (["--forecast", "3", place, "--inputs", "count"], "--forecast: expected rows that follow each other"),
+        (["--transforms", "warn=log"], "--transforms: expected one KIND, or COLUMN=KIND of columns to fill, ['warm',"),
+    ):
+        assert run(file, *given) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_plural_periods_are_understood(file):
+    assert run(file, "--sums", "Days", file.with_name("sums.csv")) == 0
+    assert len(pd.read_csv(file.with_name("sums.csv"))) == 2
+
+
+def test_filled_values_below_zero_are_named_and_transforms_have_none(file, capsys):
+    """A short, deep trough in a gap: the other column says that it is there."""
+    t = np.linspace(0.0, 12.0, 60)
+    table = pd.DataFrame({"when": pd.date_range("2024-01-01", periods=60).astype(str)})
+    table = table.assign(rain=(1.0 + 1.3 * np.sin(t)).round(2), level=(3.0 * np.sin(t)).round(2))
+    table.loc[table["rain"] < 0.1, "rain"] = np.nan
+    table.to_csv(file, index=False)
+    assert run(file) == 0
+    said = capsys.readouterr().err
+    assert "filled values below 0, where no observed one is: " in said
+    assert "in 'rain'; --transforms rain=box-cox has none" in said
+    assert pd.read_csv(file.with_name("out.csv"))["rain"].min() < 0
+    assert run(file, "--transforms", "rain=box-cox") == 0
+    assert "below 0" not in capsys.readouterr().err
+    assert pd.read_csv(file.with_name("out.csv"))["rain"].min() >= 0
+    assert run(file, "--transforms", "log") == 2  # level is negative
+    assert "cgp fill: --transforms: expected values from 0 on in column 'level'" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("default")
+def test_warnings_of_uneven_errors_name_a_flag(file, capsys):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"when": pd.date_range("2024-01-01", periods=120).astype(str)})
+    table["flow"] = (rng.normal(size=120) * np.where(np.arange(120) < 60, 0.1, 3.0)).round(2)
+    table["other"] = rng.normal(size=120).round(2)
+    table.loc[10:12, "other"] = np.nan
+    table.to_csv(file, index=False)
+    assert run(file) == 0
+    said = capsys.readouterr().err
+    assert "cgp fill: warning: errors of 'flow' are" in said
+    assert "--transforms auto may even it out" in said

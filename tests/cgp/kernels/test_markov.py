@@ -426,7 +426,8 @@ def test_float32_models_compute_in_float64():
 @pytest.mark.parametrize(
     ("kernel", "message"),
     [
-        (RBFKernel, "RBFKernel is not one of .* and has no markov_form"),
+        (RBFKernel, r"RBFKernel is not one of .* and has no markov_form: MaternKernel\(nu=2.5\) is the smoothest"),
+        (lambda: "matern", "base_kernel: expected a kernel, such as .*, got 'matern'"),
         (Squared, "Squared has a forward of its own, and no markov_form"),
         (lambda: MaternKernel(nu=1.5) * LinearKernel(), "LinearKernel is a factor of a product"),
         (lambda: MaternKernel(nu=1.5, ard_num_dims=2), "several or chosen inputs"),

@@ -112,6 +112,8 @@ def test_pairs_have_numbers_and_lags():
     assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "b (+2 h)"]
     many = pair_correlations(np.eye(20), names=[str(p) for p in range(20)], ax=Figure().subplots())
     assert not many.texts
+    long = pair_correlations(np.eye(2), names=["temperature", "wind"], ax=Figure().subplots())
+    assert [each.get_xticklabels()[0].get_rotation() for each in (ax, long)] == [0, 90]
 
 
 def test_shapes_must_fit():

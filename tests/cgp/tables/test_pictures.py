@@ -23,6 +23,18 @@ def test_an_imputer_draws_its_table():
     assert len(ax.texts) == 9
 
 
+def test_the_band_of_a_transformed_column_is_its_interval():
+    table = np.exp(3.0 * frame()[["a"]] - 2.0)
+    imputer = CorrelatedGPImputer(transforms={"a": "log"}, **QUICK).fit(table)
+    _, column = imputer.plot(figure=Figure())
+    band = column.collections[0].get_paths()[0].vertices[:, 1]
+    gaps = table["a"].isna()
+    lower, upper = (end["a"][gaps] for end in imputer.interval(0.95))
+    assert band.min() >= 0.0
+    for ends in (lower, upper):
+        assert np.isin(ends.round(9), band.round(9)).all()
+
+
 def test_lags_are_named_in_the_units_of_time():
     table = frame().drop(columns="n")
     imputer = CorrelatedGPImputer(**QUICK | {"structure": "shifted"}).fit(table)

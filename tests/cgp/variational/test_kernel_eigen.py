@@ -76,3 +76,8 @@ def test_every_parameter_gets_a_gradient_and_a_weighted_loss_is_added():
 def test_unknown_branch_is_refused():
     with pytest.raises(ValueError, match="branches: expected one of"):
         KernelEigenVariationalStrategy(features(), features(), num_features=6, rank=3, branches="k")
+
+
+def test_more_singular_vectors_than_features_are_refused():
+    with pytest.raises(ValueError, match="rank: expected 1 to 6, the number of features, got 7"):
+        KernelEigenVariationalStrategy(features(), features(), num_features=6, rank=7)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from .numbers import form_of_numbers, kind_of, looks_like_number, main_kind
 from .options import ReadOptions, UnclearError, option
-from .times import TimeForm, Times, looks_like_time, read_times
+from .times import DECIMAL_HOURS, TimeForm, Times, looks_like_time, read_times
 
 __all__ = ["Rows", "rows_of"]
 
@@ -120,6 +120,8 @@ def _timed(name: str, times: Times) -> Rows:
 def _joined(cells: Any, options: ReadOptions, *, is_asked: bool = False) -> Rows | None:
     """Times in several columns: of a calendar, by their names; or dates, and times of day or whole hours."""
     names = [*cells]
+    if _plain(names[-1]) in _HOURS and _are_decimal(cells[names[-1]]):
+        return _with_decimal_hours(cells, options)
     texts = cells[names[0]].str.cat(cells[names[1:]], sep=" ").rename(" ".join(names))
     form, hours = options.time_format, cells[names[-1]]
     if form is None and all(_plain(name) in _CALENDAR for name in names):
@@ -135,6 +137,30 @@ def _joined(cells: Any, options: ReadOptions, *, is_asked: bool = False) -> Rows
     except ValueError:
         return None
     return None if times is None else _apart(cells, times, times.form.format.removesuffix(":%M" if is_hour else ""))
+
+
+def _are_decimal(hours: Any) -> bool:
+    """Whether hours have fractions, such as 13.5."""
+    return bool(hours.str.fullmatch(r"\d{1,2}([.,]\d+)?").all() and hours.str.contains(r"[.,]\d*[1-9]").any())
+
+
+def _with_decimal_hours(cells: Any, options: ReadOptions) -> Rows | None:
+    """Times whose last column is an hour with a fraction, beside a date or the parts of one."""
+    import pandas as pd
+
+    *names, last = cells
+    if len(names) == 1:
+        times = _as_times(cells[names[0]], options, is_asked=True)
+        days = None if times is None else _timed(names[0], times)
+    else:
+        days = _joined(cells[names], options)
+    if days is None:
+        return None
+    hours = pd.to_timedelta(cells[last].str.replace(",", ".").astype(float), unit="h")
+    form = TimeForm(DECIMAL_HOURS, min(cells[last], key=len))
+    return Rows(
+        {" ".join(cells): (days.times + hours).dt.round("s")}, [*cells], f"{days.said} and hours", (*days.forms, form)
+    )
 
 
 def _apart(cells: Any, times: Times, form: str) -> Rows:

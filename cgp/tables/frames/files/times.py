@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from .options import ReadOptions, UnclearError, option
 
-__all__ = ["TimeForm", "Times", "looks_like_time", "read_times"]
+__all__ = ["DECIMAL_HOURS", "TimeForm", "Times", "looks_like_time", "read_times"]
 
 _CLOCK = (
     r"(?P<gap>T|_|,? +)(?P<hour>\d{1,2})(?P<point>[:.h])\d{2}((?P=point)(?P<second>\d{2})(?P<part>[.,]\d+)?)?"
@@ -38,6 +38,7 @@ _DOTTED = r"\d{1,2}\.\d{1,2}\.(?:\d{4}|\d{2})(?:[ T].*)?"
 _MIDNIGHT = r"(?<=[T_ ])24(?=[:.h]00(?:[:.]00)?)"
 _UNPADDED, _ZEROS = r"(?<![\d:.])\d(?!\d)|^\d+\.\d\.", r"(?<![\d:])0+(?=\d)"
 _MOST_SHAPES = 64
+DECIMAL_HOURS = "%H."  # 13.5
 
 
 class TimeForm(NamedTuple):
@@ -57,6 +58,8 @@ class TimeForm(NamedTuple):
         """Times in this form, padded by zeros where the sample is."""
         if "%q" in self.format:
             return [time.to_period("Q").strftime(self.format) for time in times]
+        if self.format == DECIMAL_HOURS:
+            return [f"{time.hour + time.minute / 60 + time.second / 3600:g}" for time in times]
         texts = [time.strftime(self.format) for time in times]
         if self.sample.endswith("Z"):
             return [text.removesuffix("+0000") + "Z" for text in texts]

@@ -101,7 +101,9 @@ def test_no_temperature_is_claimed_that_a_few_sure_and_wrong_answers_undo():
         claims += report.method != "as trained"
         clear += report.has_enough_labels and report.is_clear("temperature", bounded=False)
         if report.is_clear("temperature", bounded=False):
-            assert "which one answer that is wrong and sure, as none of these labels shows, may undo" in report.sentence
+            assert (
+                "but one answer that is wrong and sure, as none of these labels shows, may undo that" in report.sentence
+            )
     assert claims <= binom.ppf(0.99, 30, 0.05)
     assert clear > binom.ppf(0.99, 30, 0.05)  # by standard errors alone
 
@@ -148,7 +150,7 @@ def test_accuracy_is_no_nothing():
         beyond={"GP read-out + temperature": Difference(0.001, 0.004)},
     )
     assert isinstance(gain, Difference)
-    assert "adds nothing but accuracy (+3.4 ± 0.8 points by the GP read-out)" in worded.sentence
+    assert "adds nothing but accuracy (+3.4 ± 0.8 points by the GP read-out: report.apply(model, " in worded.sentence
     better = worded.differences["GP read-out + temperature"] | {"brier": Difference(-0.02, 0.006)}
     scores = {**worded.scores, "GP read-out + temperature": {**worded.scores["temperature"]}}
     scores["GP read-out + temperature"]["brier"] = scores["temperature"]["brier"] - 0.01

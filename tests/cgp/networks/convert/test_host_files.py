@@ -114,7 +114,7 @@ def test_what_cannot_be_saved_or_loaded(tmp_path):
     with pytest.raises(ValueError, match="folder: expected safetensors of a converted model"):
         from_pretrained(tmp_path, host.model)
     save_pretrained(convert(host.model), tmp_path)
-    with pytest.raises(ValueError, match="model: expected the host that was converted, whose attention layer 2"):
+    with pytest.raises(ValueError, match="model: expected the architecture that was saved, where attention layer 2 is"):
         from_pretrained(tmp_path, hosts.torch_attention().model)
     with pytest.raises(ValueError, match="model: expected the host"):
         from_pretrained(tmp_path)

@@ -190,9 +190,9 @@ def test_intervals_are_normalised_residuals():
 def test_what_guarantees_nothing_is_refused():
     model, x, y = model_and_data(100)
     known, plain = predict(model, [(x, y)]), predict(model, x)
-    with pytest.raises(ValueError, match="held_out: expected a prediction of inputs with labels"):
+    with pytest.raises(ValueError, match="held_out: expected a prediction of labelled inputs that neither trained"):
         plain.sets()
-    with pytest.raises(ValueError, match="held_out: expected a prediction of inputs with labels"):
+    with pytest.raises(ValueError, match="held_out: expected a prediction of labelled inputs that neither trained"):
         plain.abstain(risk=0.1, level=0.9)
     with pytest.raises(ValueError, match="held_out: expected task 'classification' as of the prediction"):
         plain.sets(held_out=predict(model, [(x, y)], task="regression"))

@@ -11,6 +11,7 @@ from torch import nn
 from cgp.networks.model.inputs import (
     batches,
     call_model,
+    input_batches,
     logits_of,
     model_device,
     split_inputs,
@@ -90,6 +91,15 @@ def test_examples_of_several_lengths_are_padded():
     assert batch.inputs["input_ids"].tolist() == [[5, 6, 7], [8, 0, 0]]
     assert batch.inputs["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
     assert batch.labels.tolist() == [[1, 0, 1], [2, -100, -100]]  # -100: what PyTorch's losses leave out
+
+
+def test_a_list_of_batches_of_transformers_is_not_taken_for_one_of_examples():
+    ids = torch.arange(24).reshape(4, 6)
+    listed = [{"input_ids": part, "labels": torch.zeros(2)} for part in ids.split(2)]
+    read = [batch.inputs["input_ids"] for batch in input_batches(nn.Linear(1, 1), listed)]
+    assert [part.shape for part in read] == [(2, 6), (2, 6)]
+    rows = [{"input_ids": row, "labels": 0} for row in ids]  # examples, as before
+    assert [batch.inputs["input_ids"].shape for batch in input_batches(nn.Linear(1, 1), rows)] == [(4, 6)]
 
 
 class KeptCache:

@@ -45,6 +45,22 @@ def test_times_are_found_and_written(columns, names):
         assert (rows(frame | {"a": A}, index=names).times == HOURS).all()
 
 
+@pytest.mark.parametrize("form", ["%Y-%m-%d", "%Y %j"])
+def test_hours_with_fractions_beside_a_date_are_found_and_written(form):
+    """As of flux towers; 24.0 is the beginning of the next day."""
+    times = pd.date_range("2023-12-30", periods=200, freq="30min")
+    days = (times - pd.Timedelta("1s")).normalize()
+    hours = (times - days) / pd.Timedelta("1h")
+    parts = zip(("year", "doy") if " " in form else ("date",), form.split(" "), strict=True)
+    frame = {name: days.strftime(each) for name, each in parts} | {"Hour": [f"{hour:g}" for hour in hours]}
+    found = rows(frame | {"a": range(200)})
+    assert found.columns == [*frame]
+    assert (found.times == times).all()
+    assert found.said.endswith(" and hours")
+    assert found.write(times[1:48])["Hour"] == [f"{hour:g}" for hour in hours[1:48]]
+    assert (rows(frame | {"a": range(200)}, index=[*frame]).times == times).all()
+
+
 def test_months_in_two_columns():
     months = pd.date_range("2020-01-01", periods=30, freq="MS")
     found = rows({"year": months.year, "month": months.month, "v": range(30)})
