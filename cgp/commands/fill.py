@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from . import known
 from .terminal import check_extras, check_files, check_pictures, check_places, say, write_picture
 
 __all__ = ["EXAMPLES", "add_to", "run"]
@@ -21,6 +22,7 @@ EXAMPLES = """  cgp fill readings.csv --out filled.csv --picture gaps.png
   cgp fill gauges.csv --long station,date,flow --out filled.csv --sums month totals.csv
   cgp fill air.csv --transforms ozone=log rain=box-cox --out filled.csv
   cgp fill readings.csv --out filled.csv --assess scores.png
+  cgp fill hours.csv --totals months.csv --out filled.csv
 """
 
 
@@ -58,6 +60,7 @@ def add_to(commands: Any) -> None:
             help=f"write {name} of each {', '.join(_PERIODS)} (or frequency of pandas) with their standard errors",
         )
     fill.add_argument("--forecast", nargs=2, metavar=("ROWS", "FILE"), help="write the rows that follow the table")
+    known.add_to(fill)
     fill.add_argument("--seed", type=int, default=0, help="of everything random (0)")
     _add_rows(fill.add_argument_group("what rows are known by, where it is not found or found wrongly"))
     _add_file(fill.add_argument_group("how the file is written, where that can be read in two ways"))
@@ -117,18 +120,22 @@ def run(parsed: argparse.Namespace) -> None:
     _check(parsed)
     table = _read(parsed)
     _check_answers(parsed, table.frame)
+    totals = known.read_totals(parsed, table)
     started = time.monotonic()
     from cgp.tables.imputer import CorrelatedGPImputer
     from cgp.tables.referee.comparison import comparison_seconds
 
     transforms = _transforms(parsed.transforms, [*table.frame])
     imputer = CorrelatedGPImputer(inputs=table.inputs or None, transforms=transforms, random_state=parsed.seed)
-    seconds = imputer.estimate(table.frame).seconds
+    seconds = imputer.estimate(table.frame, **totals).seconds
     if parsed.assess is not None:
         seconds += comparison_seconds(table.frame, imputer)
     if seconds > _LONG:
         say(f"about {seconds:.0f} s on one core")
-    imputer = imputer.fit(table.frame) if parsed.assess is None else _best(imputer, table.frame, parsed.assess)
+    if parsed.assess is None:
+        imputer = imputer.fit(table.frame, **totals)
+    else:
+        imputer = _best(imputer, table.frame, parsed.assess)
     filled = imputer.transform(table.frame)
     table.write(filled, parsed.out)
     _say_of_negatives(table.frame, filled)
@@ -205,16 +212,21 @@ def _read(parsed: argparse.Namespace) -> Any:
 
 def _check(parsed: argparse.Namespace) -> None:
     """Refuse what cannot come to anything, before anything heavy is imported."""
-    check_files([parsed.table])
+    read = [path for path in (parsed.table, parsed.totals) if path is not None]
+    check_files(read)
+    if parsed.totals is None and (parsed.totals_period is not None or parsed.totals_means):
+        raise ValueError("--totals-period, --totals-means: expected --totals FILE with them")
+    if parsed.totals is not None and parsed.assess is not None:
+        raise ValueError("--totals, --assess: expected one of them: other methods take no totals")
     pictures = [path for path in (parsed.picture, parsed.assess) if path is not None and path.name]
     answers = [Path(given[1]) for given in (parsed.sums, parsed.means, parsed.forecast) if given is not None]
     tables = [path for path in (parsed.out, parsed.std) if path is not None]
-    check_places([*tables, *answers, *pictures], [parsed.table])
+    check_places([*tables, *answers, *pictures], read)
     check_pictures(pictures)
     check_extras({"pandas": "frames"} | ({"matplotlib": "plot"} if pictures else {}))
     from cgp.tables.frames.files.sources import check_kind, kind_of_file
 
-    for path in (parsed.table, *tables):
+    for path in (*read, *tables):
         check_kind(path)
     for path in answers:
         if kind_of_file(path) != "text":

@@ -23,6 +23,7 @@ from .solvers.exact import CorrelatedGPRegression
 from .solvers.series import SeriesCorrelatedGPRegression
 from .solvers.sparse import SparseCorrelatedGPRegression
 from .solvers.stochastic import StochasticCorrelatedGPRegression
+from .sums import Sums
 
 __all__ = [
     "MAP",
@@ -49,6 +50,7 @@ __all__ = [
     "SparseCorrelatedGPRegression",
     "StochasticCorrelatedGPRegression",
     "Structure",
+    "Sums",
     "Windows",
     "correlated_covariance",
     "factor_covariance",

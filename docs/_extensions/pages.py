@@ -49,6 +49,7 @@ GUIDES = (
     "fine-tuning",
     "gaps",
     "gpytorch",
+    "known-totals",
     "many-inputs",
     "markov",
 )

@@ -7,6 +7,7 @@ from experiments.studies.regression.costs import fits, forms
 from experiments.studies.regression.files import files
 from experiments.studies.regression.growth import growth
 from experiments.studies.regression.imputers import ends, imputers
+from experiments.studies.regression.known import known
 from experiments.studies.regression.multioutput import jura, multioutput
 from experiments.studies.regression.referee import referee
 from experiments.studies.regression.series import series
@@ -25,6 +26,7 @@ if __name__ == "__main__":
             growth,
             imputers,
             jura,
+            known,
             multioutput,
             referee,
             series,

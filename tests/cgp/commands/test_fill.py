@@ -351,3 +351,40 @@ def test_warnings_of_uneven_errors_name_a_flag(file, capsys):
     said = capsys.readouterr().err
     assert "cgp fill: warning: errors of 'flow' are" in said
     assert "--transforms auto may even it out" in said
+
+
+def test_filled_values_have_the_totals_of_another_file(file, tmp_path, capsys):
+    full = readings().set_index(pd.date_range("2024-01-01", periods=30, freq="h"))
+    days = pd.DataFrame({"date": ["2024-01-01"], "warm": [10.0]})
+    path = tmp_path / "days.csv"
+    days.to_csv(path, index=False)
+    assert run(file, "--totals", path) == 2
+    assert "days.csv: expected to know what 2024-01-01 stands for: --totals-period day or" in capsys.readouterr().err
+    assert run(file, "--totals", path, "--totals-period", "day") == 0
+    assert "known by 'date'" in capsys.readouterr().err
+    filled = pd.read_csv(file.with_name("out.csv"))["warm"]
+    assert abs(filled[:24].sum() - 10.0) < 0.021  # four values with two digits
+    assert run(file, "--totals", path, "--totals-period", "day", "--totals-means") == 0
+    assert abs(pd.read_csv(file.with_name("out.csv"))["warm"][:24].mean() - 10.0) < 0.01
+    assert full["warm"].notna().sum() == 26
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "message"),
+    [
+        ("date,snow\n2024-01,1.0\n", [], "expected columns of in.csv that have values"),
+        ("date,warm\n2024-01,1.0\n", [], "every step of 'warm' 2024-01, got 30: rows that the table lacks"),
+        ("date,warm\n2024-01-01,1.0\n", ["--totals-period", "x"], "--totals-period: expected one of hour, day"),
+        ("date,warm\n2024-01-01,1.0\n", ["--assess"], "--totals, --assess: expected one of them"),
+        ("n,warm\n1,1.0\n", [], "expected rows with times, such as 2024-01"),
+        (None, [], "totals.csv: no such file"),
+    ],
+)
+def test_totals_that_do_not_fit_are_said_in_a_line(content, arguments, message, file, capsys):
+    path = file.with_name("totals.csv")
+    if content is not None:
+        path.write_text(content)
+    assert run(file, "--totals", path, *arguments) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert run(file, "--totals-means") == 2
+    assert "expected --totals FILE" in capsys.readouterr().err

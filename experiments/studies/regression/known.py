@@ -1,0 +1,100 @@
+"""What a known total of a month tells of its half-hours: fluxes of a year, a month hidden with and without its sum."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cgp import CorrelatedGPImputer
+from cgp.tables import KnownTotals
+from experiments.studies.regression.problems import NORMAL
+from experiments.studies.regression.report import cached_row, write_results
+
+__all__ = ["known"]
+
+_FLUXES = ["NEE", "LE"]  # that a tower without power misses; the weather comes from a station
+_WEATHER = ["Rg", "Tair"]
+_MIDNIGHTS = ("1998-01-01 00:30", "1999-01-01 00:00")
+
+
+def known(data: Path, out: Path, months: Sequence[int] = tuple(range(2, 12))) -> None:
+    """Squared error and coverage of half-hours and of daily sums in hidden months of fluxes.
+
+    The known total is that of the half-hours of the month that were measured: the others have no weight in it.
+
+    Args:
+        data: folder with ``flux``.
+        out: folder of tables and rows.
+        months: numbers of the hidden months, one at a time.
+    """
+    rows = []
+    for month in months:
+        for has_totals in (False, True):
+            key = {"month": month, "totals": has_totals}
+            row = cached_row(out / "known", key, partial(_row, data, month, has_totals))
+            rows += [key | {"column": column} | scores for column, scores in row["columns"].items()]
+    columns = ("squared_error", "coverage", "squared_error_of_days", "coverage_of_days", "sum_z", "processor_seconds")
+    write_results(out, "known-totals", "Known totals", rows, ("month", "column", "totals"), columns)
+
+
+def fluxes(data: Path) -> pd.DataFrame:
+    """A year of fluxes and weather at Tharandt, by the half-hour that ends at its time."""
+    path = data / "flux" / "Example_DETha98.txt.xz"
+    table = pd.read_csv(path, sep="\t", lineterminator="\r", skiprows=[1], na_values=[-9999, -9999.0])
+    times = pd.date_range(*_MIDNIGHTS, freq="30min")
+    return table[_FLUXES + _WEATHER].iloc[: len(times)].set_index(times).astype(float)
+
+
+def _row(data: Path, month: int, has_totals: bool) -> dict[str, Any]:
+    complete = fluxes(data)
+    first = pd.Timestamp(1998, month, 1)
+    span = pd.Interval(first, first + pd.offsets.MonthBegin(), closed="right")
+    inside = np.array([time in span for time in complete.index])
+    table = complete.copy()
+    table.loc[inside, _FLUXES] = np.nan
+    totals = None
+    if has_totals:
+        index = pd.IntervalIndex([span])
+        sums = complete[inside][_FLUXES].sum()
+        totals = {
+            name: KnownTotals(pd.Series([sums[name]], index=index), weights=complete[name].notna().to_numpy() * 1.0)
+            for name in _FLUXES
+        }
+    imputer = CorrelatedGPImputer(random_state=0)
+    filled, std = imputer.fit(table, totals=totals).transform(table), imputer.std_
+    return {"columns": {name: _scores(imputer, name, complete, filled, std, inside) for name in _FLUXES}}
+
+
+def _scores(
+    imputer: CorrelatedGPImputer,
+    name: str,
+    complete: pd.DataFrame,
+    filled: pd.DataFrame,
+    std: pd.DataFrame,
+    inside: Any,
+) -> dict[str, float]:
+    """Errors in units of the flux's variance: half-hours, and sums of days over the half-hours that were measured."""
+    measured, unit = complete[name].notna(), complete[name].std()
+    error = ((filled[name] - complete[name]) / unit)[inside & measured]
+    days = (complete.index - pd.Timedelta("15min")).normalize()
+    weights = measured.to_numpy(dtype=float)
+    found = imputer.aggregate(pd.Series(days, index=complete.index), weights=weights)
+    true, count = (each.groupby(days).sum() for each in (complete[name].fillna(0.0), measured))
+    some = (count > 0) & pd.Series(inside, index=days).groupby(level=0).all()
+    misses, errors = (
+        (found.total[name].to_numpy() - true)[some],
+        pd.Series(found.std[name].to_numpy(), true.index)[some],
+    )
+    whole = imputer.aggregate(np.where(inside, "hidden", "rest"), weights=weights)
+    total = float(complete[name][inside].sum())
+    spread = float(whole.std[name].iloc[0])
+    return {
+        "squared_error": float((error**2).mean()),
+        "coverage": float((error.abs() * unit <= NORMAL * std[name][inside & measured]).mean()),
+        "squared_error_of_days": float(((misses / count[some] / unit) ** 2).mean()),
+        "coverage_of_days": float((misses.abs() <= NORMAL * errors).mean()),
+        "sum_z": (float(whole.total[name].iloc[0]) - total) / spread if spread > 0 else 0.0,
+    }
