@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 import time
@@ -14,6 +15,7 @@ from .terminal import check_extras, check_files, check_pictures, check_places, s
 
 __all__ = ["EXAMPLES", "add_to", "run"]
 
+_OFTEN = 0.05  # share of a column's values that are 0, which no transform makes Gaussian
 _LONG = 5.0  # seconds from which a user is told beforehand
 _PERIODS = {"hour": "h", "day": "D", "week": "W", "month": "MS", "quarter": "QS", "year": "YS", "all": None}
 EXAMPLES = """  cgp fill readings.csv --out filled.csv --picture gaps.png
@@ -59,6 +61,9 @@ def add_to(commands: Any) -> None:
             metavar=("PERIOD", "FILE"),
             help=f"write {name} of each {', '.join(_PERIODS)} (or frequency of pandas) with their standard errors",
         )
+    fill.add_argument(
+        "--interval", nargs=2, metavar=("LEVEL", "FILE"), help="write the ends of intervals, such as 0.95"
+    )
     fill.add_argument("--forecast", nargs=2, metavar=("ROWS", "FILE"), help="write the rows that follow the table")
     known.add_to(fill)
     fill.add_argument("--seed", type=int, default=0, help="of everything random (0)")
@@ -159,16 +164,25 @@ def _transforms(given: list[str] | None, columns: list[str]) -> Any:
 def _say_of_negatives(frame: Any, filled: Any) -> None:
     """Name columns with filled values below 0 where no observed one is, and what keeps them from it."""
     below = {name: int((filled[name] < 0).sum()) for name in frame if frame[name].min() >= 0}
-    if any(below.values()):
-        said = ", ".join(f"{count} in {name!r}" for name, count in below.items() if count)
-        flag = " ".join(shlex.quote(f"{name}=box-cox") for name, count in below.items() if count)
-        say(f"cgp fill: warning: filled values below 0, where no observed one is: {said}; --transforms {flag} has none")
+    below = {name: count for name, count in below.items() if count}
+    if below:
+        said = ", ".join(f"{count} in {name!r}" for name, count in below.items())
+        flag = " ".join(shlex.quote(f"{name}=box-cox") for name in below)
+        is_often_0 = any((frame[name] == 0).sum() > _OFTEN * frame[name].count() for name in below)
+        doubt = ", but may fill worse, as many values are 0" if is_often_0 else ""
+        where = f"filled values below 0, where no observed one is: {said}"
+        say(f"cgp fill: warning: {where}; --transforms {flag} has none{doubt}")
 
 
 def _period(given: str) -> str | None:
     """What a period is called by pandas, None for all rows."""
     name = given.lower()
     return _PERIODS.get(name, _PERIODS.get(name.removesuffix("s"), given))
+
+
+def _level(given: str) -> float:
+    """A number, or 0 for what is none."""
+    return float(given) if re.fullmatch(r"\d*\.?\d+", given) else 0.0
 
 
 def _check_answers(parsed: argparse.Namespace, frame: Any) -> None:
@@ -219,7 +233,7 @@ def _check(parsed: argparse.Namespace) -> None:
     if parsed.totals is not None and parsed.assess is not None:
         raise ValueError("--totals, --assess: expected one of them: other methods take no totals")
     pictures = [path for path in (parsed.picture, parsed.assess) if path is not None and path.name]
-    answers = [Path(given[1]) for given in (parsed.sums, parsed.means, parsed.forecast) if given is not None]
+    answers = [Path(given[1]) for given in _answers(parsed) if given is not None]
     tables = [path for path in (parsed.out, parsed.std) if path is not None]
     check_places([*tables, *answers, *pictures], read)
     check_pictures(pictures)
@@ -230,9 +244,15 @@ def _check(parsed: argparse.Namespace) -> None:
         check_kind(path)
     for path in answers:
         if kind_of_file(path) != "text":
-            raise ValueError(f"{path}: expected .csv for sums, means and forecasts, got {path.suffix!r}")
+            raise ValueError(f"{path}: expected .csv for sums, means, intervals and forecasts, got {path.suffix!r}")
+    if parsed.interval is not None and not 0 < _level(parsed.interval[0]) < 1:
+        raise ValueError(f"--interval: expected a level between 0 and 1, such as 0.95, got {parsed.interval[0]!r}")
     if parsed.forecast is not None and not parsed.forecast[0].isdigit():
         raise ValueError(f"--forecast: expected a number of rows, got {parsed.forecast[0]!r}")
+
+
+def _answers(parsed: argparse.Namespace) -> tuple[Any, ...]:
+    return parsed.sums, parsed.means, parsed.interval, parsed.forecast
 
 
 def _best(imputer: Any, frame: Any, picture: Path) -> Any:
@@ -246,28 +266,39 @@ def _best(imputer: Any, frame: Any, picture: Path) -> Any:
 
 
 def _write_answers(parsed: argparse.Namespace, imputer: Any, table: Any) -> None:
-    """Write sums, means and a forecast, each with its standard errors beside it."""
+    """Write sums, means and a forecast, each with its standard errors beside it, and the ends of intervals."""
     for how, given in (("sum", parsed.sums), ("mean", parsed.means)):
         if given is not None:
             _write_pairs(imputer, "aggregate", (_period(given[0]), how), table, Path(given[1]))
+    if parsed.interval is not None:
+        level, path = _level(parsed.interval[0]), Path(parsed.interval[1])
+        _write_pairs(imputer, "interval", (level,), table, path, heads=("{} low", "{} high"))
     if parsed.forecast is not None:
         _write_pairs(imputer, "forecast", (int(parsed.forecast[0]),), table, Path(parsed.forecast[1]))
 
 
-def _write_pairs(imputer: Any, what: str, arguments: tuple[Any, ...], table: Any, path: Path) -> None:
-    """Write values and standard errors of an answer of the imputer, a pair of columns for each column."""
+def _write_pairs(
+    imputer: Any,
+    what: str,
+    arguments: tuple[Any, ...],
+    table: Any,
+    path: Path,
+    heads: tuple[str, str] = ("{}", "{} std"),
+) -> None:
+    """Write values and standard errors of an answer of the imputer, or two ends, a pair of columns for each column."""
     import pandas as pd
 
     from cgp.atomic_files import write_aside
 
     if not hasattr(imputer, what):
         raise ValueError(f"{path}: the method that --assess recommends has no such answer: leave --assess out")
-    values, errors = getattr(imputer, what)(*arguments)
+    values, others = getattr(imputer, what)(*arguments)
     pairs = {}
     for name in values:
         digits = table.precision(name)
-        pairs[name] = [digits.write(value) for value in values[name]]
-        pairs[f"{name} std"] = [digits.write_error(value) for value in errors[name]]
+        write = digits.write_error if heads[1].endswith("std") else digits.write
+        pairs[heads[0].format(name)] = [digits.write(value) for value in values[name]]
+        pairs[heads[1].format(name)] = [write(value) for value in others[name]]
     frame = pd.DataFrame(pairs, index=values.index)
     write_aside(
         path, lambda aside: frame.to_csv(aside, sep=table.delimiter, index_label=table.frame.index.name or "row")

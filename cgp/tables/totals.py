@@ -174,7 +174,7 @@ def _calendar(frequency: str, labels: Any) -> Bins:
     try:
         grouper = pd.Grouper(freq=frequency)
     except ValueError as error:
-        raise ValueError(f"by: expected a frequency of pandas, such as 'D', got {frequency!r}") from error
+        raise ValueError(f"by: expected a frequency of pandas, such as 'D' or 'MS', got {frequency!r}") from error
     sizes = pd.Series(0, index=labels[order]).groupby(grouper).size()
     sizes = sizes[sizes > 0]
     numbers = np.empty(len(labels), dtype=np.int64)

@@ -45,9 +45,24 @@ class Batch(NamedTuple):
 def call_model(model: nn.Module, inputs: Any, **options: Any) -> Any:
     """Call a model: a dict gives keyword arguments, a tuple or list positional ones, anything else is one argument."""
     inputs = with_own_caches(inputs)  # so that every call finds a cache as it was given
-    if isinstance(inputs, Mapping):
-        return model(**inputs, **options)
-    return model(*inputs, **options) if isinstance(inputs, tuple | list) else model(inputs, **options)
+    try:
+        if isinstance(inputs, Mapping):
+            return model(**inputs, **options)
+        return model(*inputs, **options) if isinstance(inputs, tuple | list) else model(inputs, **options)
+    except RuntimeError as error:
+        _refuse_other_precision(model, inputs, error)
+        raise
+
+
+def _refuse_other_precision(model: nn.Module, inputs: Any, error: RuntimeError) -> None:
+    """Say what torch's error on dtypes means, where inputs are of another precision than all weights."""
+    given: set[torch.dtype] = set()
+    _each(inputs, lambda tensor: given.add(tensor.dtype) if tensor.is_floating_point() else None)
+    known = {p.dtype for p in model.parameters() if p.is_floating_point()}
+    if "type" in str(error) and len(given) == len(known) == 1 and given != known:
+        raise ValueError(
+            f"inputs: expected {known.pop()}, as the weights of {type(model).__name__}, got {given.pop()}"
+        ) from error
 
 
 def is_cache(value: Any) -> bool:

@@ -190,7 +190,7 @@ def test_without_pandas_the_extra_is_named(file, monkeypatch, capsys):
         (b"a,b\n1,\n3,4\n", ["--picture", "gaps.doc"], "expected a picture, .png, .pdf, .svg, .jpg, got '.doc'"),
         (b"a,b\n1,\n3,4\n", ["--out", "same.csv", "--std", "./same.csv"], "a place of its own for each file"),
         (b"a,b\n1,\n3,4\n", ["--out", "in.csv"], "expected a place of its own for each file, got one which is read"),
-        (b"a,b\n1,\n3,4\n", ["--sums", "day", "x.xlsx"], "expected .csv for sums, means and forecasts"),
+        (b"a,b\n1,\n3,4\n", ["--sums", "day", "x.xlsx"], "expected .csv for sums, means, intervals and"),
         (b"a,b\n1,\n3,4\n", ["--forecast", "few", "y.csv"], "--forecast: expected a number of rows, got 'few'"),
         (b"a,b\n1,\n3,4\n", ["--decimal", "x"], "decimal: expected one of"),
     ],
@@ -315,6 +315,18 @@ def test_periods_and_forecasts_are_refused_before_the_fit(file, capsys, monkeypa
         assert said in capsys.readouterr().err
 
 
+def test_ends_of_intervals_are_written(file, capsys):
+    place = file.with_name("ends.csv")
+    assert run(file, "--interval", "0.9", place, "--std", file.with_name("std.csv")) == 0
+    ends, filled, std = (pd.read_csv(file.with_name(f"{name}.csv")) for name in ("ends", "out", "std"))
+    assert list(ends) == ["when", *(f"{name} {end}" for name in ("warm", "wet", "count") for end in ("low", "high"))]
+    np.testing.assert_allclose(ends["warm high"] - filled["warm"], 1.645 * std["warm"], atol=0.03)
+    assert (ends["wet low"] == ends["wet high"]).equals(readings()["wet"].notna())
+    for level in ("95", "high", "0"):
+        assert run(file, "--interval", level, place) == 2
+        assert f"--interval: expected a level between 0 and 1, such as 0.95, got '{level}'" in capsys.readouterr().err
+
+
 def test_plural_periods_are_understood(file):
     assert run(file, "--sums", "Days", file.with_name("sums.csv")) == 0
     assert len(pd.read_csv(file.with_name("sums.csv"))) == 2
@@ -330,7 +342,7 @@ def test_filled_values_below_zero_are_named_and_transforms_have_none(file, capsy
     assert run(file) == 0
     said = capsys.readouterr().err
     assert "filled values below 0, where no observed one is: " in said
-    assert "in 'rain'; --transforms rain=box-cox has none" in said
+    assert said.split("--transforms rain=box-cox has none")[1].startswith("\n")
     assert pd.read_csv(file.with_name("out.csv"))["rain"].min() < 0
     assert run(file, "--transforms", "rain=box-cox") == 0
     assert "below 0" not in capsys.readouterr().err
@@ -388,3 +400,16 @@ def test_totals_that_do_not_fit_are_said_in_a_line(content, arguments, message, 
     assert message in capsys.readouterr().err.splitlines()[-1]
     assert run(file, "--totals-means") == 2
     assert "expected --totals FILE" in capsys.readouterr().err
+
+
+def test_what_transforms_cost_is_said_where_many_values_are_zero(capsys):
+    from cgp.commands.fill import _say_of_negatives
+
+    frame = pd.DataFrame(
+        {"rain": [0.0, 0.0, 3.0, np.nan], "level": [1.0, 2.0, 3.0, np.nan], "heat": [-1.0, 0.0, 1.0, 2.0]}
+    )
+    _say_of_negatives(frame, frame.fillna(-1.0))
+    said = capsys.readouterr().err
+    assert "1 in 'rain', 1 in 'level'; --transforms rain=box-cox level=box-cox has none, but may fill worse" in said
+    _say_of_negatives(frame, frame.fillna(0.5))
+    assert not capsys.readouterr().err

@@ -79,7 +79,7 @@ def test_totals_are_those_of_the_joint_covariance(imputer):
     ("arguments", "message"),
     [
         ({"by": "D", "how": "max"}, "how: expected 'sum' or 'mean', got 'max'"),
-        ({"by": "no"}, "by: expected a frequency of pandas, such as 'D', got 'no'"),
+        ({"by": "no"}, "by: expected a frequency of pandas, such as 'D' or 'MS', got 'no'"),
         ({"by": [1, 2]}, r"by: expected a label for each of 40 rows, or a frequency, got shape \(2,\)"),
         ({"weights": [1, 2]}, r"weights: expected finite numbers of shape \(40,\) or \(40, 3\), got \(2,\)"),
         (

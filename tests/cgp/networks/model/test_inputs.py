@@ -102,6 +102,14 @@ def test_a_list_of_batches_of_transformers_is_not_taken_for_one_of_examples():
     assert [batch.inputs["input_ids"].shape for batch in input_batches(nn.Linear(1, 1), rows)] == [(4, 6)]
 
 
+@pytest.mark.parametrize("layer", [nn.Linear(2, 2), nn.Conv1d(2, 2, 1)])
+def test_inputs_of_another_precision_are_named(layer):
+    with pytest.raises(ValueError, match="inputs: expected torch.float32, as the weights of .*, got torch.float64"):
+        call_model(layer, torch.zeros(1, 2, 2, dtype=torch.float64))
+    with pytest.raises(RuntimeError, match="shape|channels"):
+        call_model(layer, torch.zeros(1, 3, 3))
+
+
 class KeptCache:
     """A cache that keeps its layers by name, in a dict of lists."""
 
