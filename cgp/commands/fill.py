@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import re
 import shlex
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from . import known
+from . import answers, known
 from .terminal import check_extras, check_files, check_pictures, check_places, say, write_picture
 
 __all__ = ["EXAMPLES", "add_to", "run"]
 
 _OFTEN = 0.05  # share of a column's values that are 0, which no transform makes Gaussian
 _LONG = 5.0  # seconds from which a user is told beforehand
-_PERIODS = {"hour": "h", "day": "D", "week": "W", "month": "MS", "quarter": "QS", "year": "YS", "all": None}
 EXAMPLES = """  cgp fill readings.csv --out filled.csv --picture gaps.png
   cgp fill soil.csv --inputs x y --out filled.csv --std errors.csv
   cgp fill logger.csv.gz --index Date Time --dayfirst --every 10min --missing ND -999 --out filled.csv
@@ -54,17 +52,7 @@ def add_to(commands: Any) -> None:
         metavar="[COLUMN=]KIND",
         help="of all columns or of one: log and box-cox (never below 0), logit (shares), yeo-johnson (tails), or auto",
     )
-    for name in ("sums", "means"):
-        fill.add_argument(
-            f"--{name}",
-            nargs=2,
-            metavar=("PERIOD", "FILE"),
-            help=f"write {name} of each {', '.join(_PERIODS)} (or frequency of pandas) with their standard errors",
-        )
-    fill.add_argument(
-        "--interval", nargs=2, metavar=("LEVEL", "FILE"), help="write the ends of intervals, such as 0.95"
-    )
-    fill.add_argument("--forecast", nargs=2, metavar=("ROWS", "FILE"), help="write the rows that follow the table")
+    answers.add_to(fill)
     known.add_to(fill)
     fill.add_argument("--seed", type=int, default=0, help="of everything random (0)")
     _add_rows(fill.add_argument_group("what rows are known by, where it is not found or found wrongly"))
@@ -124,7 +112,7 @@ def run(parsed: argparse.Namespace) -> None:
     """Fill the table of a parsed command line."""
     _check(parsed)
     table = _read(parsed)
-    _check_answers(parsed, table.frame)
+    answers.check_for(parsed, table)
     totals = known.read_totals(parsed, table)
     started = time.monotonic()
     from cgp.tables.imputer import CorrelatedGPImputer
@@ -147,7 +135,7 @@ def run(parsed: argparse.Namespace) -> None:
     if parsed.std is not None:
         table.write_errors(imputer.std_, parsed.std)
     write_picture(lambda: imputer.plot()[0].figure, parsed.picture)
-    _write_answers(parsed, imputer, table)
+    answers.write(parsed, imputer, table)
     say(f"filled {table.gaps} values in {time.monotonic() - started:.0f} s: {parsed.out}")
 
 
@@ -172,36 +160,6 @@ def _say_of_negatives(frame: Any, filled: Any) -> None:
         doubt = ", but may fill worse, as many values are 0" if is_often_0 else ""
         where = f"filled values below 0, where no observed one is: {said}"
         say(f"cgp fill: warning: {where}; --transforms {flag} has none{doubt}")
-
-
-def _period(given: str) -> str | None:
-    """What a period is called by pandas, None for all rows."""
-    name = given.lower()
-    return _PERIODS.get(name, _PERIODS.get(name.removesuffix("s"), given))
-
-
-def _level(given: str) -> float:
-    """A number, or 0 for what is none."""
-    return float(given) if re.fullmatch(r"\d*\.?\d+", given) else 0.0
-
-
-def _check_answers(parsed: argparse.Namespace, frame: Any) -> None:
-    """Refuse periods and forecasts that the table cannot have, before it is fitted to."""
-    import pandas as pd
-
-    for flag, given in (("--sums", parsed.sums), ("--means", parsed.means)):
-        if given is None or (period := _period(given[0])) is None:
-            continue
-        try:
-            pd.tseries.frequencies.to_offset(period)
-        except ValueError:
-            raise ValueError(
-                f"{flag}: expected {', '.join(_PERIODS)}, or a frequency of pandas, got {given[0]!r}"
-            ) from None
-        if not isinstance(frame.index, pd.DatetimeIndex):
-            raise ValueError(f"{flag}: expected 'all', as the rows of this table have no times, got {given[0]!r}")
-    if parsed.forecast is not None and parsed.inputs:
-        raise ValueError("--forecast: expected rows that follow each other, got --inputs, which say where they are")
 
 
 def _read(parsed: argparse.Namespace) -> Any:
@@ -233,26 +191,15 @@ def _check(parsed: argparse.Namespace) -> None:
     if parsed.totals is not None and parsed.assess is not None:
         raise ValueError("--totals, --assess: expected one of them: other methods take no totals")
     pictures = [path for path in (parsed.picture, parsed.assess) if path is not None and path.name]
-    answers = [Path(given[1]) for given in _answers(parsed) if given is not None]
     tables = [path for path in (parsed.out, parsed.std) if path is not None]
-    check_places([*tables, *answers, *pictures], read)
+    check_places([*tables, *answers.places(parsed), *pictures], read)
     check_pictures(pictures)
     check_extras({"pandas": "frames"} | ({"matplotlib": "plot"} if pictures else {}))
-    from cgp.tables.frames.files.sources import check_kind, kind_of_file
+    from cgp.tables.frames.files.sources import check_kind
 
     for path in (*read, *tables):
         check_kind(path)
-    for path in answers:
-        if kind_of_file(path) != "text":
-            raise ValueError(f"{path}: expected .csv for sums, means, intervals and forecasts, got {path.suffix!r}")
-    if parsed.interval is not None and not 0 < _level(parsed.interval[0]) < 1:
-        raise ValueError(f"--interval: expected a level between 0 and 1, such as 0.95, got {parsed.interval[0]!r}")
-    if parsed.forecast is not None and not parsed.forecast[0].isdigit():
-        raise ValueError(f"--forecast: expected a number of rows, got {parsed.forecast[0]!r}")
-
-
-def _answers(parsed: argparse.Namespace) -> tuple[Any, ...]:
-    return parsed.sums, parsed.means, parsed.interval, parsed.forecast
+    answers.check(parsed)
 
 
 def _best(imputer: Any, frame: Any, picture: Path) -> Any:
@@ -263,43 +210,3 @@ def _best(imputer: Any, frame: Any, picture: Path) -> Any:
     sys.stdout.write(f"{report}\n")
     write_picture(report.plot, picture if picture.name else None)
     return report.best()
-
-
-def _write_answers(parsed: argparse.Namespace, imputer: Any, table: Any) -> None:
-    """Write sums, means and a forecast, each with its standard errors beside it, and the ends of intervals."""
-    for how, given in (("sum", parsed.sums), ("mean", parsed.means)):
-        if given is not None:
-            _write_pairs(imputer, "aggregate", (_period(given[0]), how), table, Path(given[1]))
-    if parsed.interval is not None:
-        level, path = _level(parsed.interval[0]), Path(parsed.interval[1])
-        _write_pairs(imputer, "interval", (level,), table, path, heads=("{} low", "{} high"))
-    if parsed.forecast is not None:
-        _write_pairs(imputer, "forecast", (int(parsed.forecast[0]),), table, Path(parsed.forecast[1]))
-
-
-def _write_pairs(
-    imputer: Any,
-    what: str,
-    arguments: tuple[Any, ...],
-    table: Any,
-    path: Path,
-    heads: tuple[str, str] = ("{}", "{} std"),
-) -> None:
-    """Write values and standard errors of an answer of the imputer, or two ends, a pair of columns for each column."""
-    import pandas as pd
-
-    from cgp.atomic_files import write_aside
-
-    if not hasattr(imputer, what):
-        raise ValueError(f"{path}: the method that --assess recommends has no such answer: leave --assess out")
-    values, others = getattr(imputer, what)(*arguments)
-    pairs = {}
-    for name in values:
-        digits = table.precision(name)
-        write = digits.write_error if heads[1].endswith("std") else digits.write
-        pairs[heads[0].format(name)] = [digits.write(value) for value in values[name]]
-        pairs[heads[1].format(name)] = [write(value) for value in others[name]]
-    frame = pd.DataFrame(pairs, index=values.index)
-    write_aside(
-        path, lambda aside: frame.to_csv(aside, sep=table.delimiter, index_label=table.frame.index.name or "row")
-    )

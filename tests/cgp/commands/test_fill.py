@@ -303,12 +303,16 @@ def test_a_stream_gets_the_whole_table(file):
 def test_periods_and_forecasts_are_refused_before_the_fit(file, capsys, monkeypatch):
     from cgp.tables.imputer import CorrelatedGPImputer
 
-    monkeypatch.setattr(CorrelatedGPImputer, "fit", lambda *_: pytest.fail("was fitted"))
+    monkeypatch.setattr(CorrelatedGPImputer, "fit", lambda *_, **__: pytest.fail("was fitted"))
     place = file.with_name("more.csv")
+    readings().assign(row=np.arange(30) % 7).to_csv(file, index=False)
     for given, said in (
         (["--sums", "fortnight", place], "--sums: expected hour, day, week, month, quarter, year, all, or a frequency"),
         (["--means", "day", place, "--index", "count"], "--means: expected 'all', as the rows of this table have no"),
-        (["--forecast", "3", place, "--inputs", "count"], "--forecast: expected rows that follow each other"),
+        (
+            ["--forecast", "3", place, "--inputs", "count", "row"],
+            "--forecast: expected rows that follow each other, got places",
+        ),
         (["--transforms", "warn=log"], "--transforms: expected one KIND, or COLUMN=KIND of columns to fill, ['warm',"),
     ):
         assert run(file, *given) == 2
