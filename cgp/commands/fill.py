@@ -129,6 +129,8 @@ def run(parsed: argparse.Namespace) -> None:
         imputer = imputer.fit(table.frame, **totals)
     else:
         imputer = _best(imputer, table.frame, parsed.assess)
+    if hasattr(imputer, "transforms_") and imputer.transforms_.changed:
+        say(f"transformed: {imputer.transforms_}")
     filled = imputer.transform(table.frame)
     table.write(filled, parsed.out)
     _say_of_negatives(table.frame, filled)

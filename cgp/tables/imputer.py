@@ -29,10 +29,10 @@ from .frames.panels import PanelForm, is_panel
 from .frames.periods import YEAR, offered_periods
 from .frames.table import Table, appended, merged, read_table
 from .known import known_sums
-from .panel import FilledPanel, Panel
+from .panel import FilledPanel, Panel, panel_options
 from .storage import read_imputer, write_imputer
 from .totals import Totals
-from .transforms.choice import AUTO, chosen_transforms
+from .transforms.choice import chosen_transforms
 from .transforms.kinds import Transform
 
 __all__ = ["CorrelatedGPImputer"]
@@ -466,7 +466,7 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         form, parts = PanelForm.split(X)
         tables = self._tables(form, parts, reset=True)
         check_columns(np.concatenate([table.values for table in tables]), tables[0].names)
-        structure, kernel = self._panel_options()
+        structure, kernel = panel_options(self, self._axis)
         with progress_line("fit of a panel", shown=bool(self.verbose)) as progress, seeded(self.random_state) as seed:
             self.panel_ = Panel.fit(tables, structure, kernel, seed, progress)
         self._given, self._known = X, self.panel_.filled(tables, self._axis, form)
@@ -488,22 +488,6 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             except ValueError as error:
                 raise ValueError(f"table {label!r}: {error}") from error
         return tables
-
-    def _panel_options(self) -> tuple[MultiScale, str | None]:
-        """The structure and the kernel of a panel."""
-        structure = MultiScale(periods=()) if self.structure in ("auto", MultiScale.name) else self.structure
-        if not isinstance(structure, MultiScale):
-            raise ValueError(f"structure: expected 'auto' or MultiScale for a panel, got {self.structure!r}")
-        for name, value, known in (
-            ("kernel", self.kernel, (None, "matern12", "matern32", "matern52")),
-            ("inference", self.inference, ("auto", "windows")),
-            ("num_inducing", self.num_inducing, (None,)),
-            ("transforms", self.transforms, (None, "none", AUTO)),
-        ):
-            if value not in known:
-                raise ValueError(f"{name}: expected one of {known} for a panel, got {value!r}")
-        periods: Any = structure.periods if structure.periods != "auto" else ()
-        return replace(structure, periods=self._axis.periods(periods)), self.kernel
 
     def _fitted(self, table: Table, sums: Sums | None) -> CorrelatedGPRegressor:
         """The regressor, or that of many time scales and a year's cycle, if its criterion is far better."""

@@ -24,8 +24,9 @@ from .frames.coordinates import Axis
 from .frames.panels import PanelForm
 from .frames.table import Table
 from .totals import Totals
+from .transforms.choice import AUTO
 
-__all__ = ["FilledPanel", "Panel"]
+__all__ = ["FilledPanel", "Panel", "panel_options"]
 
 Array = NDArray[Any]
 
@@ -269,6 +270,23 @@ class Panel:
         units = np.broadcast_to(self.scaling.unit, table.values.shape)[table.missing]
         inputs = {float(x): row for row, x in enumerate(table.inputs[:, 0])}
         return TablePosterior(mean, covariance * np.outer(units, units), table.missing, inputs)
+
+
+def panel_options(imputer: Any, axis: Axis) -> tuple[MultiScale, str | None]:
+    """The structure and the kernel that an imputer's arguments ask for a panel; others are refused."""
+    structure = MultiScale(periods=()) if imputer.structure in ("auto", MultiScale.name) else imputer.structure
+    if not isinstance(structure, MultiScale):
+        raise ValueError(f"structure: expected 'auto' or MultiScale for a panel, got {imputer.structure!r}")
+    for name, value, known in (
+        ("kernel", imputer.kernel, (None, "matern12", "matern32", "matern52")),
+        ("inference", imputer.inference, ("auto", "windows")),
+        ("num_inducing", imputer.num_inducing, (None,)),
+        ("transforms", imputer.transforms, (None, "none", AUTO)),
+    ):
+        if value not in known:
+            raise ValueError(f"{name}: expected one of {known} for a panel, got {value!r}")
+    periods: Any = structure.periods if structure.periods != "auto" else ()
+    return replace(structure, periods=axis.periods(periods)), imputer.kernel
 
 
 @dataclass(frozen=True, eq=False)

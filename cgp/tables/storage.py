@@ -16,7 +16,7 @@ from .conformal import Conformal
 from .frames.panels import PanelForm
 from .frames.storage import axis_content, read_content, restored_axis, restored_table, table_content, write_content
 from .frames.table import input_columns, read_table
-from .panel import Panel
+from .panel import Panel, panel_options
 from .transforms.choice import restored_setting, setting_content
 from .transforms.columns import Transforms
 from .transforms.kinds import Transform
@@ -90,7 +90,7 @@ def _read_panel(kind: type[Imputer], plain: dict[str, Any], tensors: dict[str, t
     imputer._axis = restored_axis(plain["axis"])
     first = parts[0] if not hasattr(parts[0], "to_frame") else parts[0].to_frame()
     validate_data(imputer, first, skip_check_array=True)
-    imputer.panel_ = Panel.of_content(plain["panel"], tensors, imputer._panel_options()[0])
+    imputer.panel_ = Panel.of_content(plain["panel"], tensors, panel_options(imputer, imputer._axis)[0])
     imputer._known = imputer._panel(imputer._given)
     return imputer
 

@@ -63,6 +63,10 @@ class Transforms:
     kinds: tuple[Transform, ...]
     names: tuple[Any, ...]
 
+    def __str__(self) -> str:
+        """Those that change their column, by its name."""
+        return ", ".join(f"{self.names[p]}: {self.kinds[p]}" for p in self.changed) or "none"
+
     @classmethod
     def none(cls, names: Sequence[Any]) -> Self:
         """Columns as they are."""

@@ -35,6 +35,13 @@ def imputer():
     return CorrelatedGPImputer(transforms=kinds, **QUICK).fit(skewed())
 
 
+def test_what_was_chosen_is_said():
+    assert str(Transforms((BoxCox(power=0.5), Unchanged()), ("NO2", "T"))).startswith(
+        "NO2: BoxCox(power=0.5, shift=0.0"
+    )
+    assert str(Transforms.none(["T"])) == "none"
+
+
 def test_moments_are_those_of_the_log_normal():
     mean, sd = transforms().moments(np.full((1, 1, 4), 0.3), np.full((1, 1, 4), 0.8))
     assert mean[0, 0] == pytest.approx(lognorm(0.8, scale=np.exp(0.3)).mean(), rel=1e-9)
