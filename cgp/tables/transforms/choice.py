@@ -27,8 +27,7 @@ _MOST = 2000  # that are enough to choose by
 _ATOM = 0.05  # share of values that are the same, such as no rain
 _FEW_VALUES = 30  # distinct ones: a code or a count
 _OTHERS = 5  # columns that a value is predicted from, the most correlated ones
-_LEAST_GAIN = 0.1  # nats a value
-_CLEAR = 4.0  # standard errors: less clear or smaller gains were none in filled values
+_LEAST_GAIN, _CLEAR = 0.1, 2.0  # nats a value, and standard errors above: smaller gains were none in filled values
 _GROUPS = 20  # of successive values, for the error of a gain
 _POWERS, _SHIFTS = (0.0, 0.25, 0.5), (0.02, 0.1, 0.3)  # shifts in standard deviations
 _SIDED = (0.5, 0.75, 1.25, 1.5)
@@ -178,7 +177,7 @@ def _best(
     if not cautious or best == 0:
         return candidates[best]
     gain = Difference.of_groups(likelihoods[best] - likelihoods[0], np.arange(len(rows)) * _GROUPS // len(rows))
-    return candidates[best] if gain.exceeds(_LEAST_GAIN, _CLEAR) else candidates[0]
+    return candidates[best if gain.mean - _CLEAR * gain.error > _LEAST_GAIN else 0]
 
 
 def _log_densities(
