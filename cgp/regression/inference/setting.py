@@ -174,6 +174,8 @@ class Inference(Named):
 class Automatic(Inference):
     """Slice sampling up to 50 observations, Laplace's approximation below a number, else the most probable parameters.
 
+    Beside known sums, Laplace's approximation takes the place of slices.
+
     Args:
         laplace_below: so many observations.
     """
@@ -186,7 +188,10 @@ class Automatic(Inference):
         number = len(setting.observations.targets)
         if setting.num_inducing is not None:
             return Inference.of("map")
-        return Inference.of("slice" if number <= _FEW else "laplace" if number < self.laplace_below else "map")
+        is_quick = setting.observations.sums is None  # chains of series with sums take many minutes
+        if number <= _FEW:
+            return Inference.of("slice" if is_quick else "laplace")
+        return Inference.of("laplace" if number < self.laplace_below else "map")
 
 
 def chosen(

@@ -17,6 +17,7 @@ __all__ = ["known"]
 
 _FLUXES = ["NEE", "LE"]  # that a tower without power misses; the weather comes from a station
 _WEATHER = ["Rg", "Tair"]
+_METHODS = ("without", "with their sums")
 _MIDNIGHTS = ("1998-01-01 00:30", "1999-01-01 00:00")
 
 
@@ -35,9 +36,20 @@ def known(data: Path, out: Path, months: Sequence[int] = tuple(range(2, 12))) ->
         for has_totals in (False, True):
             key = {"month": month, "totals": has_totals}
             row = cached_row(out / "known", key, partial(_row, data, month, has_totals))
-            rows += [key | {"column": column} | scores for column, scores in row["columns"].items()]
-    columns = ("squared_error", "coverage", "squared_error_of_days", "coverage_of_days", "sum_z", "processor_seconds")
-    write_results(out, "known-totals", "Known totals", rows, ("month", "column", "totals"), columns)
+            rows += [
+                {"set": f"{name}, {part}", "window": month, "method": _METHODS[has_totals], **scores}
+                for name, parts in row.pop("columns", {}).items()
+                for part, scores in _by_part(parts).items()
+            ]
+    write_results(out, "known-totals", "Known totals", rows, ("set", "method"), ("smse", "coverage"))
+
+
+def _by_part(scores: dict[str, float]) -> dict[str, dict[str, float]]:
+    """Scores of half-hours and of days."""
+    return {
+        "half-hours": {"smse": scores["squared_error"], "coverage": scores["coverage"]},
+        "days": {"smse": scores["squared_error_of_days"], "coverage": scores["coverage_of_days"]},
+    }
 
 
 def fluxes(data: Path) -> pd.DataFrame:

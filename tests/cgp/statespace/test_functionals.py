@@ -8,7 +8,9 @@ import torch
 
 from cgp.statespace.filter import Chain
 from cgp.statespace.functionals import FunctionalPosterior, Functionals, total_log_evidence
+from cgp.statespace.processes import matern_process
 from cgp.statespace.products import covariance_columns
+from cgp.statespace.space import state_space
 from cgp.statespace.totals import Terms
 from tests.cgp.statespace.test_space import noise_of, posterior_of, prior, problem, space_of
 
@@ -141,3 +143,33 @@ def test_columns_without_gradients_are_dense(stationary):
     columns[2:5] = 0.0
     K = torch.as_tensor(Chain(space).prior_covariance())
     CLOSE(covariance_columns(space, columns).flatten(0, 1), K @ columns.flatten(0, 1))
+
+
+def test_quarters_and_a_monthly_indicator_are_chow_and_lin():
+    r"""Least squares, :math:`\hat y = x\beta + VC^\top(CVC^\top)^{-1}(t - Cx\beta)`, V that of an AR(1) residual.
+
+    Source: Chow & Lin (1971), Best linear unbiased interpolation, distribution, and extrapolation of time series.
+    """
+    months, rho, scale, spread = 24, 0.8, 1.7, 0.6
+    rng = np.random.default_rng(0)
+    x, quarters = 3.0 * rng.normal(size=months).cumsum(), rng.normal(10.0, 4.0, size=months // 3)
+    C, lags = np.kron(np.eye(months // 3), np.ones(3)), np.abs(np.subtract.outer(np.arange(months), np.arange(months)))
+    V = rho**lags
+    weights = V @ C.T @ np.linalg.inv(C @ V @ C.T)
+    precise = np.linalg.solve(C @ V @ C.T, C @ x)
+    beta = (precise @ quarters) / (precise @ C @ x)
+    expected = x * beta + weights @ (quarters - C @ x * beta)
+    steps = torch.full((months,), -np.log(rho), dtype=torch.float64)
+    steps[0] = 0.0
+    loadings = torch.tensor([[scale, 0.0], [beta * scale, spread]], dtype=torch.float64)
+    space = state_space([matern_process(steps, 0)], [loadings], torch.arange(months))
+    residual = torch.stack([torch.as_tensor(x), torch.zeros(months, dtype=torch.float64)], -1)
+    observed = torch.tensor([[True, False]]).expand(months, -1)
+    rows, nothing = np.arange(months), torch.zeros(0, dtype=torch.float64)
+    terms = Terms(rows, np.ones(months, dtype=int), np.ones(months), rows // 3)
+    exact, process = torch.zeros(months // 3, dtype=torch.float64), torch.full((months,), -1)
+    known = Functionals(terms, torch.as_tensor(quarters), exact, process, nothing)
+    found = FunctionalPosterior(space, residual, torch.zeros_like(residual), observed, known)
+    mean, variance = found.marginals(2 * torch.arange(months) + 1)
+    CLOSE(mean, torch.as_tensor(expected))
+    CLOSE(variance, torch.as_tensor(spread**2 * np.diag(V - weights @ C @ V)))

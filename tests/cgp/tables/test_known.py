@@ -183,3 +183,13 @@ def test_columns_with_totals_are_not_transformed():
     pd.testing.assert_series_equal(by_week(imputer.transform(frame), totals["rain"]), totals["rain"], rtol=1e-10)
     np.testing.assert_allclose(imputer.aggregate("W").total["rain"][:8], totals["rain"])
     assert imputer.aggregate("W").std["rain"].tolist()[:8] == [0.0] * 8
+
+
+def test_few_readings_beside_totals_are_not_sampled_by_slices():
+    """Chains of series with sums would take many minutes."""
+    full, frame = series()
+    table, axis = read_table(frame[:42], None)
+    sums = known_sums({"rain": weekly(full)[:6]}, table, axis)
+    regressor = CorrelatedGPImputer(structure="coregionalised")._regressor()
+    assert regressor._planned(table.inputs, table.values, sums)[1].name == "laplace"
+    assert regressor._planned(table.inputs, full[:42].to_numpy()[:, :1], None)[1].name == "slice"
