@@ -278,6 +278,8 @@ def _panel(ax: Any, scores: Mapping[str, tuple[float, float]], chosen: str | Non
     values = np.array([score for score, _ in scores.values()])
     best = float(values.min())
     limit = best + _LIMIT * max(float(np.median(values)) - best, 1e-9)
+    ends = [score + 2 * error for score, error in scores.values() if score <= limit and np.isfinite(error)]
+    limit = max([limit, *ends])  # what is drawn anyway has room for others
     for row, (name, (score, error)) in enumerate(scores.items()):
         colour = PALETTE[1] if name == chosen else PALETTE[0]
         if score > limit and len(values) > 2:

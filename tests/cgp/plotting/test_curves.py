@@ -161,3 +161,12 @@ def test_scores_say_which_method_is_recommended():
         plotting.method_scores(panels, chosen=chosen, figure=figure)
         (shown,) = figure.legends
         assert [text.get_text() for text in shown.get_texts()] == expected
+
+
+def test_scores_within_the_error_bars_of_others_are_no_arrows():
+    """Where most methods are level; one that is farther than all bars is an arrow."""
+    level = {name: (1.0 + 0.01 * k, 0.1) for k, name in enumerate("abc")}
+    panels = {"gaps of 1": level | {"near": (1.15, 0.1), "far": (1.5, 0.1)}}
+    (ax,) = plotting.method_scores(panels, figure=Figure())
+    assert [text.get_text() for text in ax.texts] == ["1.5 →"]
+    assert len(ax.containers) == 4
