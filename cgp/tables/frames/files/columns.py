@@ -12,9 +12,10 @@ import numpy as np
 from .numbers import ABSENT, NumberForm, form_of_numbers, looks_like_number
 from .options import ReadOptions, UnclearError, option
 
-__all__ = ["IDLE", "Column", "Columns", "columns_of"]
+__all__ = ["IDLE", "PADDED", "Column", "Columns", "columns_of"]
 
 IDLE = ("the same in every row", "counts the rows")  # reasons to leave numbers alone
+PADDED = "numbers with leading zeros are names"
 _UNIT = re.compile(r"[-+]?[\d.,]*\d\s?[%°€$£‰]|[-+]?[$€£]\s?[-+]?\d[\d.,]*|[-+]?\d[\d.,]*\s[^\W\d][\w/%°³²^-]*")
 _COUNTERS = ("index", "id", "row", "no", "nr", "record")
 _LIMITS = "<>≤≥"
@@ -91,8 +92,8 @@ def _left(name: str, texts: _Texts, options: ReadOptions) -> str:
         return f"words, such as {next(iter(texts.words))!r}"
     if not texts.numbers:
         return "nothing but missing values"
-    if any(re.fullmatch(r"[-+]?0\d+", text) for text in texts.numbers):
-        return "numbers with leading zeros are names"
+    if name not in options.numbers and any(re.fullmatch(r"[-+]?0\d+", text) for text in texts.numbers):
+        return PADDED
     if any(re.fullmatch(r"[-+]?\d{16,}", text) and abs(int(text)) > _LARGEST for text in texts.numbers):
         return "whole numbers beyond 2^53 are names"
     return ""

@@ -14,7 +14,7 @@ _OPTION = re.compile("\x02(.*?)\x1f(.*?)\x03", re.DOTALL)
 _WORDS = {"tab": "\t", "space": " ", "comma": ",", "semicolon": ";", "point": ".", "\\t": "\t"}
 _SIGNS = {"delimiter": ";,\t| :", "decimal": ".,", "thousands": ".,' \u2019\u00a0\u202f\u2009"}
 _ALIKE = {"\u2019": "'", "\u00a0": " ", "\u202f": " ", "\u2009": " "}  # groups that are written for each other
-_LISTS = ("index", "inputs", "long", "missing", "leave")
+_LISTS = ("index", "inputs", "long", "missing", "leave", "numbers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +42,7 @@ class ReadOptions:
         missing: values that stand for what is missing, as they are written: "-999", "ND"; "<" is everything that begins
             so, and "none" says that no further value does.
         leave: columns that are left alone.
+        numbers: columns whose numbers are some although they have leading zeros, such as directions.
     """
 
     delimiter: str | None = None
@@ -63,6 +64,7 @@ class ReadOptions:
     every: str | None = None
     missing: Sequence[str] = ()
     leave: Sequence[str] = ()
+    numbers: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for name, allowed in _SIGNS.items():

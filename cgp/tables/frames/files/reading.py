@@ -9,7 +9,7 @@ from typing import Any
 from cgp.extras import needs_extra
 
 from .assembling import Assembled, median_step, pivoted, said_step, wide
-from .columns import Columns, columns_of
+from .columns import PADDED, Columns, columns_of
 from .layout import Layout, cells_of, layout_of
 from .options import ReadOptions, UnclearError, option
 from .rows import Rows, rows_of
@@ -66,7 +66,7 @@ def _read(path: Path, options: ReadOptions) -> TableFile:
     is_typed = isinstance(source, ParquetSource)
     layout = layout_of(source.grid, replace(options, **_TYPED) if is_typed else options)
     cells = cells_of(source.grid, layout)
-    if absent := [name for name in (*options.long, *options.leave) if name not in cells]:
+    if absent := [name for name in (*options.long, *options.leave, *options.numbers) if name not in cells]:
         raise ValueError(f"expected columns of the table, {[*cells]}, got {absent}")
     by_time = replace(options, index=options.long[1:2]) if options.long else options
     layout, cells = (layout, cells) if is_typed else _filled_rows(layout, cells, by_time)
@@ -107,7 +107,9 @@ def _understood(source: Source, layout: Layout, rows: Rows, columns: Columns, as
         str(name): (values, {} if assembled.series else columns.numbers[field].missing)
         for (name, values), field in zip(assembled.values.items(), assembled.fields, strict=True)
     }
-    notes = [*layout.repeated, *assembled.notes]
+    padded = [name for name, reason in columns.left.items() if reason == PADDED]
+    taken = [f"{option('numbers', padded)} takes numbers with leading zeros for numbers"] if padded else []
+    notes = [*layout.repeated, *assembled.notes, *taken]
     return Understood(
         f"{source.said}{form}", header + left, _said_rows(rows, len(layout.rows)), counts, columns.left, notes
     )

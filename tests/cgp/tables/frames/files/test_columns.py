@@ -56,6 +56,12 @@ def test_others_are_left_with_a_reason():
     assert columns(a=MANY, b=notes).left == {"b": "words, such as 'note 0'"}
 
 
+def test_numbers_with_leading_zeros_are_numbers_where_asked():
+    found = columns({"numbers": ["b"]}, a=["007"] * 30, b=["007", "360", ""] * 10)
+    assert [*found.left] == ["a"]
+    np.testing.assert_array_equal(found.numbers["b"].values[:3], [7.0, 360.0, np.nan])
+
+
 def test_words_among_numbers_are_refused_all_at_once():
     with pytest.raises(UnclearError) as refused:
         columns(a=["1", "ND", "off"], b=["<0.5", "<0.7", "2"], c=["1", "2", "3"])

@@ -213,3 +213,16 @@ def test_pandas_is_an_extra():
     code = "import sys; sys.modules['pandas'] = None\nfrom cgp.tables import read_table\nread_table('x.csv')"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert "read_table: needs pandas, which the extra 'frames' installs" in done.stderr
+
+
+def test_a_note_names_what_takes_leading_zeros_for_numbers(tmp_path):
+    path = tmp_path / "wind.csv"
+    rows = "".join(f"2024-01-{day:02d},{day * 11 % 360:03d},{day}.5\n" for day in range(1, 29))
+    path.write_text("date,WD,v\n" + rows + "2024-01-29,,\n")
+    assert "numbers=['WD'] takes numbers with leading zeros for numbers" in str(read_table(path).understood)
+    table = read_table(path, numbers="WD")
+    assert table.frame["WD"].iloc[0] == 11.0
+    table.write(table.frame.fillna(7.2), tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text().splitlines()[-1] == "2024-01-29,7,7.2"
+    with pytest.raises(ValueError, match="expected columns of the table, .*, got .'WS'"):
+        read_table(path, numbers=["WS"])
