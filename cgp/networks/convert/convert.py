@@ -239,9 +239,7 @@ def _chosen(sites: list[Site], layers: str | Sequence[int], *, strict: bool, mod
             "cannot (strict=False leaves them as they are):\n" + "\n".join(unconvertible)
         )
     if not convertible:
-        raise ValueError(
-            f"model: expected attention that can be converted, got none in {model} (cgp.assess takes any network)"
-        )
+        raise ValueError(f"model: expected attention that can be converted, got none in {model}: cgp.assess takes any")
     return convertible
 
 
