@@ -23,6 +23,7 @@ def test_a_mask_over_pairs_with_equal_rows_is_padding(kind):
     reading = read(attn_mask=kind(pairs))
     assert torch.equal(reading.key_padding, PADDING)
     assert (reading.attn_mask, reading.is_causal) == (None, False)
+    assert torch.equal(read(attn_mask=kind(pairs[0].expand(2, 4, 4))).key_padding, PADDING[0])
 
 
 @pytest.mark.parametrize("kind", [lambda mask: mask, additive])

@@ -51,6 +51,10 @@ def test_two_derivatives(paddings):
     arguments = problem()
     assert gradcheck(lambda *x: in_one_step(paddings, *x), arguments)
     assert gradgradcheck(lambda *x: in_one_step(paddings, *x), arguments)
+    total = sum(output.square().sum() for output in in_one_step(paddings, *arguments))
+    first = torch.autograd.grad(total, arguments, retain_graph=True)
+    again = torch.autograd.grad(total, arguments, create_graph=True)
+    torch.testing.assert_close(first, again, rtol=1e-8, atol=1e-10)
 
 
 def test_keys_that_are_nearly_equal_are_conditioned_on_in_float64():

@@ -448,6 +448,14 @@ def test_rows_of_other_outputs_are_refused():
         Markov(MaternKernel())(torch.zeros(3, 2)).to_dense()
 
 
+def test_the_sum_of_two_operators_is_linear_too():
+    x = times(9)
+    first, second = (Markov(kernel)(x).evaluate_kernel() for kernel in (MaternKernel(nu=2.5), MaternKernel(nu=0.5)))
+    together = first + second
+    assert type(together) is type(first)
+    CLOSE(together.to_dense(), first.to_dense() + second.to_dense())
+
+
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_an_oscillator_has_one_frequency(batch):
     kernel = DampedOscillatorKernel(torch.Size(batch))

@@ -152,6 +152,7 @@ def test_roots_are_dense(batch, ordered):
     CLOSE(R @ R.mT, covariance)
     CLOSE(root.mT.to_dense(), R.mT)
     CLOSE(root.solve(columns), torch.linalg.solve(R, columns))
+    CLOSE(root.solve(torch.ones(5).double()), torch.linalg.inv(R).sum(-1))
     CLOSE(root.mT.solve(columns), torch.linalg.solve(R.mT, columns))
     CLOSE(made.cholesky().to_dense(), torch.linalg.cholesky(covariance))
     CLOSE(made.cholesky().solve(columns), torch.linalg.solve(torch.linalg.cholesky(covariance), columns))

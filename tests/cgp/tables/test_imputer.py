@@ -111,6 +111,10 @@ def test_a_series_and_an_array():
     np.testing.assert_allclose(CorrelatedGPImputer(**QUICK).fit_transform(masked), array)
 
 
+def test_it_says_that_it_takes_gaps():
+    assert CorrelatedGPImputer().__sklearn_tags__().input_tags.allow_nan
+
+
 def test_codes_and_text_that_is_numbers():
     table = frame()
     filled = CorrelatedGPImputer(**QUICK).fit_transform(table)

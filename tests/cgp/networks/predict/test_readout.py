@@ -46,6 +46,12 @@ def test_with_every_point_inducing_it_is_the_exact_process(problem):
     assert readout.classes.tolist() == [0, 10, 20]
 
 
+def test_two_values_are_enough():
+    read = GPReadout(np.array([[0.0], [1.0]]), np.array([1.0, 3.0]), task="regression")(torch.tensor([[0.0], [1.0]]))
+    assert (read.variance > 0).all()
+    assert 1 <= read.mean[0] < read.mean[1] <= 3
+
+
 def test_noise_and_amplitude_are_those_of_the_largest_evidence(problem):
     readout, _, z, _, targets = problem
 

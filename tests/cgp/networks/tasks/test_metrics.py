@@ -75,6 +75,10 @@ def test_calibrated_predictions_are_at_the_level_of_chance():
     assert metrics.chance_calibration_error(confidence) == pytest.approx(np.mean(errors), rel=0.1)
 
 
+def test_small_confidences_have_bins_of_their_own():
+    assert metrics.calibration_error([0.05, 0.1], [0, 1]) == pytest.approx((0.05 + 0.9) / 2)
+
+
 def test_scores_hold_one_calibration_error():
     """And its level by chance, of the same measure; another one beside it was read as their difference."""
     scores = metrics.classification_scores(*predictions(0))

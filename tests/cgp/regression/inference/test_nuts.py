@@ -86,6 +86,8 @@ def test_chains_are_praised_or_not():
     assert result.r_hat["noise"] > 2 > 1.1 > result.r_hat["scale"]
     with pytest.warns(ConvergenceWarning, match=r"effective samples .* 3 transitions diverged"):
         diagnose({"noise": torch.randn(2, 100).cumsum(-1)}, 3)
+    with pytest.warns(ConvergenceWarning, match="scale has only"):
+        diagnose({"noise": torch.randn(2, 100), "scale": torch.randn(2, 5).repeat_interleave(20, 1)})
     result = diagnose({"noise": torch.randn(2, 500, 2)})
     assert result.message.startswith("The chains agree")
     assert result.divergences == 0

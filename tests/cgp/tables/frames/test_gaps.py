@@ -140,6 +140,7 @@ def test_any_table_can_be_masked(missing, seed):
     for one, other in zip(first, second, strict=True):
         np.testing.assert_array_equal(hidden_cells(one, missing.shape), hidden_cells(other, missing.shape))
         assert not (hidden_cells(one, missing.shape) & missing).any()
+        assert (hidden_cells(one, missing.shape).sum(axis=0) <= 0.5 * (~missing).sum(axis=0)).all()
 
 
 def test_lengths_are_made_for_a_table_without_gaps():

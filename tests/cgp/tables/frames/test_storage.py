@@ -36,6 +36,7 @@ def tables():
         "nullable": table.assign(n=table["n"].astype("Int64").mask(table["n"] == 3)).iloc[::-1],
         "durations": table.set_axis(pd.timedelta_range(0, periods=40, freq="h", name="after")),
         "codes": table.fillna(-200.0),
+        "beyond floats": table.assign(n=2**53 + 1 + 2 * np.arange(40)),
     }
 
 

@@ -19,7 +19,7 @@ def test_over_places_the_nearest_value_is_taken():
     assert LinearInterpolation(inputs=["x", "y"]).fit_transform(frame)["a"].tolist() == [5.0, 5.0, 7.0]
 
 
-@pytest.mark.parametrize(("freq", "rows", "period"), [("h", 24 * 20, 24), ("D", 366 * 4, 365.25)])
+@pytest.mark.parametrize(("freq", "rows", "period"), [("h", 24 * 20, 24), ("D", 366 * 4, 365.25), ("D", 800, 365.25)])
 def test_the_mean_of_the_season_is_that_of_a_cycle(freq, rows, period):
     """A day's cycle is filled exactly; a year's to the mean of the month. What has no season keeps its mean."""
     cycle = np.sin(2 * np.pi * np.arange(rows) / period)

@@ -71,6 +71,9 @@ def test_words_among_numbers_are_refused_all_at_once():
     assert "--leave a b" in flags
     assert "half the limit" in flags
     with pytest.raises(UnclearError) as refused:
+        columns(a=["1", "<5"])
+    assert "--missing '<'" in refused.value.flags
+    with pytest.raises(UnclearError) as refused:
         columns(a=["1", *(f"w{k}" for k in range(8))])
     assert "and 2 more" in str(refused.value)
     assert "half the limit" not in str(refused.value)
@@ -83,6 +86,7 @@ def test_words_among_numbers_are_refused_all_at_once():
         ([*MANY, "-999"], "-999"),
         ([*MANY, "9999.9"], "9999.9"),
         ([*MANY, "-999.9", "-999.9"], "-999.9"),
+        ([*(f"{990 + k}" for k in range(30)), "-999"], "-999"),
     ],
 )
 def test_numbers_far_away_may_be_codes(texts, code):

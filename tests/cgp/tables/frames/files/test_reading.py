@@ -47,6 +47,12 @@ def test_a_frame_and_what_was_understood(read):
     assert written(table) == HOURLY.replace("01:00;;", "01:00;2,0;")
 
 
+def test_remarks_may_be_more_than_rows(read):
+    text = "".join(f"# remark {k}\n" for k in range(9)) + "time,a\n1,1.5\n2,\n4,2.5\n"
+    table = read(text, comment="#")
+    assert (list(table.frame), table.gaps) == (["a"], 1)
+
+
 def test_many_columns_are_said_in_few_lines(read):
     names = [f"c{k}" for k in range(20)]
     table = read(

@@ -79,6 +79,7 @@ def test_numbers_and_places():
     assert rows({"Y": [46.9, 47.4], "X": [7.4, 8.5], "a": [1, 2]}).columns == ["Y", "X"]
     assert rows({"Lat": [46.9, 47.4], "Lon": [7.4, ""], "a": [1, 2]}).columns == []
     assert rows({"v": [3, 1, 2]}).labels == {}
+    assert rows({"v": [20240103, 20240101, 20240102], "a": [1, 2, 3]}).labels == {}
 
 
 def test_what_is_named_is_taken():
