@@ -254,10 +254,15 @@ class Observations:
         """The observations as cells of the distinct inputs."""
         return Grid.of(self.rows)
 
+    @property
+    def table(self) -> Tensor:
+        """The values of the distinct inputs in order, NaN where missing, ``(T, P)``."""
+        numbers = torch.as_tensor(self.grid.numbers(self.num_outputs))
+        return torch.where(numbers >= 0, self.targets[numbers.clamp(min=0)].double(), torch.nan)
+
     def correlation(self) -> Tensor:
         """Correlations ``(P, P)`` over the inputs where both outputs were observed, 0 where these are fewer than 3."""
-        numbers = torch.as_tensor(self.grid.numbers(self.num_outputs))
-        known = paired_correlation(torch.where(numbers >= 0, self.targets[numbers.clamp(min=0)].double(), torch.nan))
+        known = paired_correlation(self.table)
         for bins in self.bins:
             p, among = bins.output, paired_correlation(torch.as_tensor(bins.means))
             known[p], known[:, p] = among[p], among[:, p]

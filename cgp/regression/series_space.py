@@ -26,6 +26,9 @@ from .covariances.rows import RowKernel
 __all__ = ["Frontier", "Observations", "Series", "SeriesComponent", "advanced", "member_of", "series_of"]
 
 
+_LEAST_LOADING = 1e-5  # of a copy that is in the chain
+
+
 class Observations(NamedTuple):
     """Observations of a chain.
 
@@ -159,8 +162,10 @@ class SeriesComponent(NamedTuple):
             before, after = self.shifts[line.outputs].unbind(-1)
             lags, first = lags + (after - before), first + self.shifts[line.outputs[line.steps[0], 1]]
             lags = lags - lags.detach().clamp(max=0.0)  # equal times may differ by rounding: no negative lags
+        present = self.loadings.detach().abs().amax(0) > _LEAST_LOADING
+        loadings = self.loadings[:, present] if present.any() else self.loadings[:, :1]
         for process in markov_processes(self.kernel, Steps(lags, first)):
-            yield process, self.loadings
+            yield process, loadings
 
     @property
     def delays(self) -> Tensor:

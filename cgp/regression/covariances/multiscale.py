@@ -19,18 +19,21 @@ from cgp.kernels.base_kernels import BASE_KERNELS
 from cgp.kernels.markov_forms import markov_obstacle
 
 from .rows import FactorLoadings, RowKernel, principal_components
-from .structure import Structure, count
+from .structure import Structure, check_count, count
+from .wide import WIDE, factor_start, factors_by_scale
 
 if TYPE_CHECKING:
     from cgp.regression.observations import Observations
 
-__all__ = ["MultiScale", "cycle_of", "start_at_factors", "strongest_periods"]
+__all__ = ["ABSENT", "MultiScale", "cycle_of", "start_at_factors", "strongest_periods"]
 
 Array = NDArray[np.float64]
 
 _SHORTEST = 2.0  # lengthscale of the first component, in median lags
 _LONGEST = 0.05  # lengthscale of the last component, in units of the whole span
 
+_FACTORS = 3  # of each component
+ABSENT = -12.0  # logarithm of the loading of an output's process that it starts without
 _FACTOR_SPREAD = 0.05  # between components, which would otherwise start with equal loadings
 _LEAST_SHARE = 0.05  # smallest initial share of an output's separate process in its variance
 _PERIODS = 10.0  # initial lengthscale of the drift of a cycle, in periods
@@ -51,7 +54,8 @@ class MultiScale(Structure):
 
     Args:
         num_scales: number of components, without the cycles.
-        num_factors: R, none for a single output.
+        num_factors: R, none for a single output, or the number of each component, without the cycles; None is 3, and
+            chosen by hidden values for more than fifty outputs (:func:`.factors_by_scale`).
         periods: periods of the cycles, in units of the input; "auto" detects up to three.
     """
 
@@ -59,18 +63,35 @@ class MultiScale(Structure):
     kernel = "matern32"
     inference = "windows"
     num_scales: int = count(5)
-    num_factors: int = count(3, least=0)
+    num_factors: int | Sequence[int] | None = None
     periods: str | Sequence[float | str] = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if isinstance(self.num_factors, Sequence):
+            object.__setattr__(self, "num_factors", tuple(self.num_factors))
+        if len(self._shared) != self.num_scales + 1:
+            raise ValueError(f"num_factors: expected {self.num_scales} numbers, got {self.num_factors}")
+        for each in self._shared:
+            check_count("num_factors", each, 0)
         if isinstance(self.periods, str) and self.periods != "auto":
             raise ValueError(f"periods: expected 'auto' or numbers, got {self.periods!r}")
         if not isinstance(self.periods, str):
             object.__setattr__(self, "periods", tuple(self.periods))
 
+    @property
+    def _shared(self) -> list[int]:
+        """The number of factors of each component, and of a cycle."""
+        if isinstance(self.num_factors, Sequence):
+            return [*self.num_factors, _FACTORS]
+        return [_FACTORS if self.num_factors is None else self.num_factors] * (self.num_scales + 1)
+
     def resolved(self, observations: Observations) -> MultiScale:
-        """The same with the periods that were found in the observations."""
+        """The same with the periods and the number of factors that were found in the observations."""
+        if self.num_factors is None and observations.num_outputs > WIDE:
+            unit = _component(1, 0, self.kernel, 1.0).base_kernel
+            counts = factors_by_scale(observations.standardised().table, self.num_scales, unit)
+            return replace(self, num_factors=counts).resolved(observations)
         if isinstance(self.periods, str):
             order = np.argsort(observations.inputs[:, 0], kind="stable")
             seen = observations.observed.any(axis=0)
@@ -118,15 +139,18 @@ class MultiScale(Structure):
         """
         if not 0.0 < shortest <= longest < math.inf:
             raise ValueError(f"shortest, longest: expected 0 < shortest <= longest, got {shortest:g} and {longest:g}")
-        count = self.num_factors if num_processes > 1 else 0  # the process of a single output is its own
+        *counts, of_cycles = self._shared if num_processes > 1 else [0] * (self.num_scales + 1)
         lengthscales = torch.logspace(math.log10(shortest), math.log10(longest), self.num_scales, dtype=torch.float64)
-        kernels = [_component(num_processes, count, kernel, float(value)) for value in lengthscales]
-        kernels += [_cycle(num_processes, count, float(period)) for period in self.periods]
+        scales = zip(counts, lengthscales.tolist(), strict=True)
+        kernels = [_component(num_processes, shared, kernel, length) for shared, length in scales]
+        kernels += [_cycle(num_processes, of_cycles, float(period)) for period in self.periods]
         return AdditiveKernel(*kernels)
 
-    def start(self, covariance: AdditiveKernel, observations: Observations) -> None:
-        """Let the processes start as the principal components of the outputs' correlation."""
+    def start(self, covariance: AdditiveKernel, observations: Observations) -> Tensor | None:
+        """Let the processes start as the principal components of the outputs' correlation, or by factor analysis."""
         start_at_factors(covariance, observations.correlation())
+        wide = observations.num_outputs > WIDE
+        return _start_at_analysis(covariance, observations, self.num_scales) if wide else None
 
     def obstacle(self, observations: Observations, kernel: str | Kernel | None, num_inducing: int | None) -> str | None:
         """Refuse several columns of inputs, a single input, kernels that are no Markov process, and inducing inputs."""
@@ -156,6 +180,23 @@ def start_at_factors(covariance: AdditiveKernel, correlation: Tensor) -> None:
         if count:
             spread = _FACTOR_SPREAD * torch.randn(common.shape, generator=generator, dtype=torch.float64)
             loadings.initialize(factors=math.sqrt(share) * common + spread)
+
+
+@torch.no_grad()
+def _start_at_analysis(covariance: AdditiveKernel, observations: Observations, num_scales: int) -> Tensor:
+    """Initialise a covariance of many outputs by :func:`.factor_start`, cycles without processes of the outputs."""
+    components, lag = list(covariance.kernels), float(observations.grid.inputs[:, 0].diff().median())
+    counts = [each.loadings().shape[-1] - observations.num_outputs for each in components[:num_scales]]
+    start = factor_start(observations.table, counts, num_scales, components[0].base_kernel)
+    for number, component in enumerate(components):
+        loadings = component.loadings
+        loadings.log_scales.fill_(ABSENT)
+        if number < num_scales:
+            component.input_maps.log_scales.fill_(-math.log(lag * float(start.lengthscales[number])))
+            loadings.log_scales.copy_(0.5 * start.own[number].log().clamp(min=2.0 * ABSENT))
+            if counts[number]:
+                loadings.factors.copy_(start.factors[number])
+    return start.noise
 
 
 def _component(num_processes: int, num_factors: int, kernel: str | Kernel, lengthscale: float) -> RowKernel:

@@ -8,6 +8,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from gpytorch.kernels import AdditiveKernel, Kernel
+from torch import Tensor
 
 if TYPE_CHECKING:
     from cgp.regression.observations import Observations
@@ -138,8 +139,9 @@ class Structure(Named):
         """
         raise NotImplementedError
 
-    def start(self, covariance: AdditiveKernel, observations: Observations) -> None:
-        """Set initial values that observations suggest; there are none unless a structure says so."""
+    def start(self, covariance: AdditiveKernel, observations: Observations) -> Tensor | None:
+        """Set initial values that observations suggest, if any; returns noise variances ``(P,)`` that they suggest."""
+        return None
 
     def resolved(self, observations: Observations) -> Structure:
         """The same structure, without options that observations in the user's units decide."""

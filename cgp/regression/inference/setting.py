@@ -113,8 +113,11 @@ class Setting:
     def model(self, structure: Structure, solver: Solver, seed: int = 0) -> RegressionModel:
         """A model before its fit, its parameters where a fit starts."""
         covariance = self.covariance(structure)
-        structure.start(covariance, self.observations)
-        return self.built(solver, covariance, seed)
+        noise = structure.start(covariance, self.observations)
+        model = self.built(solver, covariance, seed)
+        if noise is not None:
+            model.likelihood.noise = noise
+        return model
 
     def built(self, solver: Solver, covariance: AdditiveKernel, seed: int = 0) -> RegressionModel:
         """A model of a covariance."""

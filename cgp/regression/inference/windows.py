@@ -7,14 +7,19 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from gpytorch.kernels import AdditiveKernel
 from numpy.typing import NDArray
 from scipy.stats import chi2
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
+from cgp.functional.factor_models import factor_log_evidence
+from cgp.kernels.base_kernels import base_gram
 from cgp.kernels.canonical_kernel import noise_of_rows
+from cgp.regression.covariances.multiscale import ABSENT
 from cgp.regression.covariances.rows import grid_covariances
 from cgp.regression.covariances.structure import count
+from cgp.regression.covariances.wide import WIDE
 from cgp.regression.observations import Grid, Observations
 from cgp.regression.solvers.choice import Cost, Solver
 from cgp.regression.solvers.exact import mixed_log_evidence, mixed_places
@@ -27,15 +32,16 @@ from .fitting import Fit, Progress, learned_parameters
 from .setting import Fits, Inference, Setting
 from .silent import fit_silent
 
-__all__ = ["WINDOW_OUTPUTS", "Window", "WindowSampler", "Windows", "fit_windows", "window_evidence", "window_shape"]
+__all__ = ["Window", "WindowSampler", "Windows", "fit_windows", "window_evidence", "window_shape"]
 
 _OBSERVATIONS = 600  # of a window: with fewer, overheads dominate; with more, the cubic cost
-WINDOW_OUTPUTS = 50  # of a window: with fewer than shared processes, their shares and the noise cannot be told apart
+_WIDE_ROWS, _WIDE_OUTPUTS = 60, 64  # of a window of more outputs than one can have in whole
 _ROWS = 150  # of a window; twice as many took twice the time for the same likelihood
 _LEARNING_RATE = 0.05
 _LARGEST_STEP = 5.0  # norm that gradients are clipped to
 _STRIDES = (1, 3, 6, 12, 24, 48, 96, 192)
 _CONSECUTIVE = 0.35  # smallest share of windows with stride 1: no others show the shortest time scales
+_NEGLIGIBLE = 0.05  # of the noise: the variance of a process that is counted as noise
 _LEAST_SHARE = 0.3  # smallest observed share of a window's entries
 _TRIES = 50
 _LEAST_NOISE = 1e-3  # variance that a fit starts from: from less it may not find its way back up
@@ -50,7 +56,7 @@ class Windows(Inference):
     For series of few rows, what the observations do not say of the loadings is added to the variances.
 
     Args:
-        num_steps: number of windows for learning, for every fifty outputs.
+        num_steps: number of windows for learning.
     """
 
     name = "windows"
@@ -58,7 +64,7 @@ class Windows(Inference):
 
     def num_windows(self, setting: Setting) -> int:
         """The number of windows for learning."""
-        return round(self.num_steps * max(setting.observations.num_outputs / WINDOW_OUTPUTS, 1.0))
+        return self.num_steps
 
     def expected_steps(self, setting: Setting) -> int:
         """As many as there are windows."""
@@ -67,11 +73,11 @@ class Windows(Inference):
     def cost(self, setting: Setting) -> Cost:
         """The cost of the windows, and of a filter over all rows."""
         problem, outputs = setting.problem(setting.structure), setting.observations.num_outputs
-        states, inputs = float(num_states(problem.covariance)), problem.num_inputs
+        states, inputs = _expected_states(problem.covariance), problem.num_inputs
         rows, some = window_shape(inputs, outputs)
         observed = rows * some * problem.num_observations / (outputs * inputs)
         # The figures are measured (docs/notes/regression.md, "What is expected of a fit").
-        window = 9e-3 + 1.5e-2 * (observed / _OBSERVATIONS) ** 2 + 1.5e-4 * some
+        window = 4e-2 if outputs > WIDE else 9e-3 + 1.5e-2 * (observed / _OBSERVATIONS) ** 2 + 1.5e-4 * some
         seconds = self.num_windows(setting) * window + inputs * (5e-5 + 2e-6 * states + 1e-8 * states**2)
         return Cost(seconds, inputs * (2000.0 + 16.0 * states * outputs))
 
@@ -83,8 +89,11 @@ class Windows(Inference):
         solver: Solver = UncertainLoadingsRegression if is_short else SeriesCorrelatedGPRegression
         solver = SummedSeriesRegression if problem.num_sums else solver
         model = setting.model(setting.structure, solver)
-        model.likelihood.noise = starting_noise(setting.observations, model.likelihood.noise)
+        if model.num_processes <= WIDE:  # others start with noises of their own
+            model.likelihood.noise = starting_noise(setting.observations, model.likelihood.noise)
         fit = fit_windows(model, num_steps=self.num_windows(setting), seed=seed, progress=progress)
+        if model.num_processes > WIDE:
+            _leave_out(model)
         if isinstance(model, UncertainLoadingsRegression):
             model.learn_uncertainty()
         if setting.observations.bins:
@@ -112,6 +121,26 @@ def starting_noise(observations: Observations, largest: Tensor) -> Tensor:
     median = [np.median(each) if len(each) >= _DIFFERENCES else 0.0 for each in known]
     variance = torch.as_tensor(np.array(median) / (6.0 * chi2.median(1))).to(largest)
     return torch.where(variance > 0.0, variance.clamp(min=_LEAST_NOISE).minimum(largest), largest)
+
+
+def _expected_states(covariance: AdditiveKernel) -> float:
+    """Those of the chain of a fit, in which an output of many has a process of its own in two components at most."""
+    first, states = covariance.kernels[0], float(num_states(covariance))
+    copies = sum(component.loadings().shape[-1] for component in covariance.kernels)
+    unused = max(len(covariance.kernels) - 2, 0) * first.num_processes if first.num_processes > WIDE else 0
+    return states * (1.0 - unused / copies)
+
+
+@torch.no_grad()
+def _leave_out(model: RegressionModel) -> None:
+    """Count processes of single outputs that are far below the noise as noise, so that there are fewer states."""
+    noise = model.likelihood.noise.clone()
+    for component in model.covar_module.kernels:
+        scales = component.loadings.log_scales
+        small = (2.0 * scales).exp() < _NEGLIGIBLE * noise
+        noise += torch.where(small, (2.0 * scales).exp(), 0.0)
+        scales[small] = ABSENT
+    model.likelihood.noise = noise
 
 
 class Window(NamedTuple):
@@ -174,8 +203,9 @@ class WindowSampler:
 
 def window_shape(num_rows: int, num_outputs: int) -> tuple[int, int]:
     """Numbers of rows and of outputs of a window of a table."""
-    outputs = min(num_outputs, WINDOW_OUTPUTS)
-    return min(_OBSERVATIONS // outputs, _ROWS, num_rows), outputs
+    if num_outputs > WIDE:
+        return min(_WIDE_ROWS, num_rows), min(_WIDE_OUTPUTS, num_outputs)
+    return min(_OBSERVATIONS // num_outputs, _ROWS, num_rows), num_outputs
 
 
 def fit_windows(
@@ -206,12 +236,16 @@ def fit_windows(
     windows, parameters = WindowSampler(numbers >= 0, seed), learned_parameters(model)
     optimizer = torch.optim.Adam(parameters, lr=_LEARNING_RATE)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, num_steps)
+    names = dict(model.covar_module.named_parameters())
+    absent = [(each, each <= ABSENT) for name, each in names.items() if name.endswith("loadings.log_scales")]
     losses = []
     for step in range(num_steps):
         evidence, count = window_evidence(model, grid.inputs, numbers, windows.draw())
         loss = -evidence / count - model.log_prior() / len(model.train_targets)
         optimizer.zero_grad()
         loss.backward()
+        for scales, which in absent:
+            scales.grad[which] = 0.0
         clip_grad_norm_(parameters, _LARGEST_STEP)
         optimizer.step()
         schedule.step()
@@ -238,6 +272,8 @@ def window_evidence(
     """
     cells, chosen = torch.as_tensor(numbers[np.ix_(*window)]), torch.as_tensor(window.outputs)
     places, outputs = (cells >= 0).nonzero(as_tuple=True)
+    if model.num_processes > WIDE:
+        return _wide_evidence(model, inputs[window.rows], cells, chosen), len(places)
     grams, mixing = grid_covariances(model.covar_module, inputs[window.rows])
     mixing = mixing[:, chosen][:, :, chosen]
     rows = model.train_inputs[0][cells[places, outputs]]
@@ -245,3 +281,19 @@ def window_evidence(
     noise = noise_of_rows(model.likelihood, rows)
     among = mixed_places(places, outputs, (len(chosen), len(window.rows)))
     return mixed_log_evidence(grams, mixing, noise, residual, among), len(places)
+
+
+def _wide_evidence(model: RegressionModel, inputs: Tensor, cells: Tensor, outputs: Tensor) -> Tensor:
+    """That of a window of numbers of observations ``(T, Q)``, by the factors and the columns' own processes."""
+    grams, factors, own, count = [], [], [], model.num_processes
+    for component in model.covar_module.kernels:
+        points, loadings = inputs * component.input_maps.scales, component.loadings()[outputs]
+        grams.append(base_gram(component.base_kernel, points, points))
+        factors.append(loadings[:, :-count])
+        own.append(loadings[:, -count:].gather(-1, outputs[:, None])[:, 0].square())
+    kinds = torch.arange(len(grams)).repeat_interleave(torch.tensor([each.shape[-1] for each in factors]))
+    rows = torch.cartesian_prod(inputs[:, 0], outputs.to(inputs))
+    mean, noise = model.mean_module(rows).reshape(cells.shape), noise_of_rows(model.likelihood, rows[: len(outputs)])
+    values = torch.where(cells >= 0, model.train_targets[cells.clamp(min=0)] - mean, torch.nan)
+    both = torch.cat(factors, dim=-1), kinds
+    return factor_log_evidence(torch.stack(grams), both, torch.stack(own), noise, values)
