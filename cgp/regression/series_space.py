@@ -162,7 +162,8 @@ class SeriesComponent(NamedTuple):
             before, after = self.shifts[line.outputs].unbind(-1)
             lags, first = lags + (after - before), first + self.shifts[line.outputs[line.steps[0], 1]]
             lags = lags - lags.detach().clamp(max=0.0)  # equal times may differ by rounding: no negative lags
-        present = self.loadings.detach().abs().amax(0) > _LEAST_LOADING
+        largest = self.loadings.detach().abs().amax(0)
+        present = (largest > _LEAST_LOADING) | (largest == 0.0)  # a fit may start at nought
         loadings = self.loadings[:, present] if present.any() else self.loadings[:, :1]
         for process in markov_processes(self.kernel, Steps(lags, first)):
             yield process, loadings
