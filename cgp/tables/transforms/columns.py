@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -64,8 +65,10 @@ class Transforms:
     names: tuple[Any, ...]
 
     def __str__(self) -> str:
-        """Those that change their column, by its name."""
-        return ", ".join(f"{self.names[p]}: {self.kinds[p]}" for p in self.changed) or "none"
+        """Those that change their column, by its name, with three digits."""
+        digits = re.compile(r"\d+\.\d+(e[-+]\d+)?")
+        shown = [digits.sub(lambda match: f"{float(match[0]):.3g}", str(self.kinds[p])) for p in self.changed]
+        return ", ".join(f"{self.names[p]}: {each}" for p, each in zip(self.changed, shown, strict=True)) or "none"
 
     @classmethod
     def none(cls, names: Sequence[Any]) -> Self:

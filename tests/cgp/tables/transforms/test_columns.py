@@ -36,8 +36,8 @@ def imputer():
 
 
 def test_what_was_chosen_is_said():
-    assert str(Transforms((BoxCox(power=0.5), Unchanged()), ("NO2", "T"))).startswith(
-        "NO2: BoxCox(power=0.5, shift=0.0"
+    assert str(Transforms((BoxCox(power=0.5, shift=3.28453875), Unchanged()), ("NO2", "T"))).startswith(
+        "NO2: BoxCox(power=0.5, shift=3.28, lower=0)"
     )
     assert str(Transforms.none(["T"])) == "none"
 
