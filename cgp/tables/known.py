@@ -195,13 +195,13 @@ def _check_known(
     column: int, table: Table, at: Array, weights: Array, sums: Array, values: Array, names: tuple[str, ...]
 ) -> None:
     """Refuse totals of a column without negative values that are below the sum of what is known of them."""
-    readings = table.values[:, column]
-    if (weights < 0.0).any() or (readings[~np.isnan(readings)] < 0.0).any():
+    readings, missing = table.values[:, column], np.isnan(table.values[at, column])
+    if (weights < 0.0).any() or (readings < 0.0).any():
         return
     known = np.bincount(sums, weights * np.nan_to_num(readings[at]), minlength=len(values))
-    wrong = np.flatnonzero(known > values + _ROUNDING * np.maximum(np.abs(values), known))
-    full = np.bincount(sums, np.isnan(readings[at]), minlength=len(values)) == 0
-    wrong = wrong[~full[wrong]]  # of others every value is known: they are compared with the sum
+    counts = np.stack([np.bincount(sums, each, minlength=len(values)) for each in (missing, ~missing)])
+    partly = (counts > 0).all(axis=0)  # where every value is known they are compared with the sum
+    wrong = np.flatnonzero(partly & (known > values + _ROUNDING * np.maximum(np.abs(values), known)))
     if len(wrong):
         m = wrong[0]
         raise ValueError(

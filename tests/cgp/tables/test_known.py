@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cgp.regression import Windows
 from cgp.tables import CorrelatedGPImputer, KnownTotals
 from cgp.tables.frames.table import read_table
 from cgp.tables.known import known_sums
@@ -157,6 +158,8 @@ def test_totals_that_contradict_what_is_known_are_refused():
     full, _ = series()
     totals = weekly(full)[:8]
     _refused({"rain": totals + 10.0}, "'rain' 2023-01-02/2023-01-08 contradicts", rain=lambda full: full["rain"])
+    table, axis = read_table(series()[1], None)
+    assert known_sums({"rain": -totals}, table, axis) is not None  # nothing says that it cannot be
     partly = lambda full: full["rain"].where(full.index != "2023-01-03")  # noqa: E731 - of a week
     _refused({"rain": 0.5 * totals[:1]}, r"'rain' 2023-01-02/2023-01-08 is .* of a column without", rain=partly)
 
@@ -193,3 +196,14 @@ def test_few_readings_beside_totals_are_not_sampled_by_slices():
     regressor = CorrelatedGPImputer(structure="coregionalised")._regressor()
     assert regressor._planned(table.inputs, table.values, sums)[1].name == "laplace"
     assert regressor._planned(table.inputs, full[:42].to_numpy()[:, :1], None)[1].name == "slice"
+
+
+def test_windows_learn_of_readings_and_then_of_totals():
+    full, frame = series()
+    totals = weekly(full)[:8]
+    imputer = CorrelatedGPImputer(structure="multiscale", inference=Windows(num_steps=60), random_state=0)
+    filled = imputer.fit_transform(frame, totals={"rain": totals})
+    pd.testing.assert_series_equal(by_week(filled, totals), totals, rtol=1e-10)
+    assert imputer.aggregate("W").std["rain"].tolist()[:8] == [0.0] * 8
+    assert imputer.regressor_.correlation_[0, 1] > 0.7
+    assert (filled["rain"] - full["rain"])[:56].std() < 0.4 * full["rain"].std()
