@@ -36,6 +36,7 @@ __all__ = ["Window", "WindowSampler", "Windows", "fit_windows", "window_evidence
 
 _OBSERVATIONS = 600  # of a window: with fewer, overheads dominate; with more, the cubic cost
 _WIDE_ROWS, _WIDE_OUTPUTS = 60, 64  # of a window of more outputs than one can have in whole
+_WIDE_WINDOW = 6.5e-2  # seconds
 _ROWS = 150  # of a window; twice as many took twice the time for the same likelihood
 _LEARNING_RATE = 0.05
 _LARGEST_STEP = 5.0  # norm that gradients are clipped to
@@ -77,8 +78,9 @@ class Windows(Inference):
         rows, some = window_shape(inputs, outputs)
         observed = rows * some * problem.num_observations / (outputs * inputs)
         # The figures are measured (docs/notes/regression.md, "What is expected of a fit").
-        window = 4e-2 if outputs > WIDE else 9e-3 + 1.5e-2 * (observed / _OBSERVATIONS) ** 2 + 1.5e-4 * some
-        seconds = self.num_windows(setting) * window + inputs * (5e-5 + 2e-6 * states + 1e-8 * states**2)
+        window = _WIDE_WINDOW if outputs > WIDE else 9e-3 + 1.5e-2 * (observed / _OBSERVATIONS) ** 2 + 1.5e-4 * some
+        square = 1e-7 if outputs > WIDE else 1e-8  # the chain is smoothed to the end
+        seconds = self.num_windows(setting) * window + inputs * (5e-5 + 2e-6 * states + square * states**2)
         return Cost(seconds, inputs * (2000.0 + 16.0 * states * outputs))
 
     def fit(self, setting: Setting, seed: int, progress: Progress | None = None) -> Fits:
