@@ -141,6 +141,7 @@ def test_sets_are_the_smallest_ones_by_default():
     inside = smallest[torch.arange(1200), y[1200:]].double().mean()
     assert 0.87 < inside < 0.93
     assert smallest.sum() < 0.9 * adaptive.sum()
+    assert torch.equal(smallest, new.sets(0.9, held_out=known, per_class=False))
     few = new.sets(0.3, held_out=known)
     assert (few <= smallest).all()
     assert few.sum() < smallest.sum()

@@ -169,6 +169,11 @@ def test_modes_frozen_factors_and_gradients():
     assert not any("forward" in vars(m) or "project" in vars(m) or "attend" in vars(m) for m in model.modules())
 
 
+def test_results_are_ordinary_tensors_in_inference_mode_too():
+    with torch.inference_mode():
+        assert not predict(SparseCGPAttention(8, 2), torch.zeros(1, 3, 8), 2, task="regression").mean.is_inference()
+
+
 def test_a_deterministic_model_makes_one_draw():
     with pytest.warns(UserWarning, match="the model has no stochastic layer"):
         prediction = predict(Classifier(SoftmaxAttention(8, 2)), torch.randn(2, 5, 4), 7, keep_draws=True)
