@@ -50,7 +50,7 @@ def add_to(commands: Any) -> None:
         "--transforms",
         nargs="+",
         metavar="[COLUMN=]KIND",
-        help="of all columns or of one: log and box-cox (never below 0), logit (shares), yeo-johnson (tails), or auto",
+        help="of all columns or of one: log, box-cox (never below 0), logit (shares), yeo-johnson (tails), none, auto",
     )
     answers.add_to(fill)
     known.add_to(fill)
@@ -149,7 +149,7 @@ def _transforms(given: list[str] | None, columns: list[str]) -> Any:
         return pairs[0][2]
     if odd := [text for text, (name, _, _) in zip(given or (), pairs, strict=True) if name not in columns]:
         raise ValueError(f"--transforms: expected one KIND, or COLUMN=KIND of columns to fill, {columns}, got {odd}")
-    return {name: kind for name, _, kind in pairs} or None
+    return {name: kind for name, _, kind in pairs} or "auto"
 
 
 def _say_of_negatives(frame: Any, filled: Any) -> None:

@@ -104,7 +104,7 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         structure: str | Structure = "auto",
         num_inducing: int | None = None,
         inference: str | Inference = "auto",
-        transforms: str | Transform | Mapping[Any, str | Transform | None] | None = None,
+        transforms: str | Transform | Mapping[Any, str | Transform | None] | None = "auto",
         missing_values: Any = np.nan,
         random_state: Any = None,
         verbose: bool | None = None,
