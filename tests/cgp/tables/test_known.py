@@ -37,7 +37,7 @@ def by_week(frame, totals):
     return weekly(frame)[totals.index]
 
 
-def test_filled_values_and_draws_have_the_totals_of_a_column_without_values(fitted):
+def test_fills_and_draws_have_the_totals_of_a_column_without_values(fitted):
     imputer, full, frame, totals = fitted
     filled = imputer.transform(frame)
     for each in (filled, *imputer.draws(3)):

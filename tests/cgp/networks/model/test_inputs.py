@@ -93,7 +93,7 @@ def test_examples_of_several_lengths_are_padded():
     assert batch.labels.tolist() == [[1, 0, 1], [2, -100, -100]]  # -100: what PyTorch's losses leave out
 
 
-def test_a_list_of_batches_of_transformers_is_not_taken_for_one_of_examples():
+def test_a_list_of_batches_of_transformers_is_not_one_of_examples():
     ids = torch.arange(24).reshape(4, 6)
     listed = [{"input_ids": part, "labels": torch.zeros(2)} for part in ids.split(2)]
     read = [batch.inputs["input_ids"] for batch in input_batches(nn.Linear(1, 1), listed)]

@@ -72,7 +72,7 @@ def test_a_wide_window_s_evidence_is_that_of_its_observations():
     torch.testing.assert_close(evidence, alone.log_evidence(), rtol=1e-6, atol=1e-6)
 
 
-def test_a_fit_takes_the_start_and_columns_without_a_process_of_their_own_have_no_states():
+def test_columns_without_a_process_of_their_own_have_no_states():
     setting, _ = a_model()
     fits = Windows(num_steps=5).fit(setting, seed=0)
     (model,) = fits.models

@@ -52,7 +52,7 @@ def test_evidence_of_means_is_that_of_dense_means():
     torch.testing.assert_close(bin_evidence(model, bins, STEP), expected, rtol=2e-3, atol=2e-3)
 
 
-def test_the_parameters_of_an_output_without_readings_are_learned_and_no_others():
+def test_only_the_parameters_of_an_output_without_readings_are_learned():
     model = model_of(3)
     bins = bins_of(model)
     bins.means[:, 1] = 2.0 + bins.means[:, 0]
