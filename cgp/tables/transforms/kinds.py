@@ -29,7 +29,7 @@ class Transform(Named):
 
     Example:
         >>> square_root = BoxCox(power=0.5)
-        >>> float(square_root.inverse(square_root.forward(np.array([9.0])))[0])
+        >>> round(float(square_root.inverse(square_root.forward(np.array([9.0])))[0]), 9)
         9.0
     """
 

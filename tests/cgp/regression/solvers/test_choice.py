@@ -97,7 +97,7 @@ def test_more_than_ten_thousand_observations_are_fitted_in_linear_time():
 def test_structures_that_no_form_fits_are_left_out():
     x, y = series(6_000, 2)
     regressor = CorrelatedGPRegressor("matern12", structure=Auto(2))
-    solvers = regressor._planned(x, np.nan_to_num(y))[0].solvers
+    solvers = regressor._planned(x, np.nan_to_num(y), None)[0].solvers
     assert {name: solver.name for name, (solver, _) in solvers.items()} == dict.fromkeys(
         ("coregionalised", "shared", "independent"), "linear"
     )

@@ -180,7 +180,7 @@ def test_draws_have_the_mean_and_covariance_of_the_posterior():
     [
         ({"kernel": "rbf"}, "Markov kernel, but RBFKernel"),
         ({"kernel": LinearKernel() * MaternKernel(nu=0.5)}, "LinearKernel is a factor of a product"),
-        ({"kernel": MaternKernel(nu=0.5, active_dims=(0,))}, "MaternKernel has batch dimensions"),
+        ({"kernel": MaternKernel(nu=0.5, active_dims=(0,))}, "MaternKernel is of several or chosen inputs"),
         ({"kernel": "matern32", "structure": "affine"}, "affine"),
         (
             {"kernel": "matern32", "structure": "shifted", "num_components": 2},
