@@ -66,6 +66,7 @@ def _measured(compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _child(compute: Callable[[], Mapping[str, Any]], sender: Connection) -> None:
+    torch.set_num_threads(1)  # a fork has none of OpenMP's other threads, and would wait for them
     torch.manual_seed(0)
     before, started, processor = _resident(), time.perf_counter(), time.process_time()
     try:

@@ -1,3 +1,4 @@
+import subprocess
 import sys
 
 import numpy as np
@@ -87,6 +88,20 @@ def test_a_row_is_run_once_and_a_failure_is_kept(tmp_path):
     assert cached_row(tmp_path, {"method": "a"}, lambda: {"rmse": 9.0}, minutes=30)["rmse"] == 9.0
     assert stored_row(tmp_path, {"method": "a"}, minutes=30)["rmse"] == 9.0
     assert stored_row(tmp_path, {"method": "a"}, minutes=60) is None
+
+
+def test_a_row_is_computed_after_work_on_several_threads(tmp_path):
+    code = f"""
+import torch
+from pathlib import Path
+from experiments.studies.regression.report import cached_row
+torch.set_num_threads(2)
+threaded = lambda: {{"rmse": float(torch.ones(64, 256, 256).tril().mean())}}
+threaded()  # OpenMP has its threads now, which a fork has not
+print(cached_row(Path({str(tmp_path)!r}), {{"method": "a"}}, threaded)["rmse"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout.split()[-1].startswith("0.50")
 
 
 def test_table_has_means_errors_and_the_best_of_as_many_runs():
