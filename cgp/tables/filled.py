@@ -80,10 +80,7 @@ class FilledTable:
 
     def scored(self, truth: Array) -> ValueScores:
         """Scores of the predictions of missing values whose true ones are ``(n, P)``; NaN where that is NaN."""
-        transforms = self._transforms
-        if transforms is None:
-            transforms = Transforms.none(self.table.names)
-        return transforms.scores(np.where(self.table.missing, truth, np.nan), *self._gaussian)
+        return self._transforms.scores(np.where(self.table.missing, truth, np.nan), *self._gaussian)
 
     def filled_apart(self, table: Table) -> Any:
         r"""Another table, whose rows are at no known input: each filled from its own observed values only.
@@ -102,14 +99,14 @@ class FilledTable:
         far = inputs.max(axis=0) + _FAR * np.maximum(np.ptp(inputs, axis=0), 1.0)
         centres, covariances = self._latent.covariance(far[None])
         centre, covariance = centres[0], covariances[0, :, 0]
-        mean, sd, gaps = self._latent_values(table), np.zeros(table.values.shape), table.missing
+        mean, sd, gaps = transforms.forward(table.values), np.zeros(table.values.shape), table.missing
         for pattern in np.unique(gaps[gaps.any(axis=1)], axis=0):
             rows, seen = (gaps == pattern).all(axis=1), ~pattern
             across = covariance[np.ix_(seen, pattern)]
             weights = np.linalg.solve(covariance[np.ix_(seen, seen)], across)
             mean[np.ix_(rows, pattern)] = centre[pattern] + (mean[np.ix_(rows, seen)] - centre[seen]) @ weights
             sd[np.ix_(rows, pattern)] = np.sqrt((covariance.diagonal()[pattern] - (across * weights).sum(0)).clip(0.0))
-        return table.filled(mean if transforms is None else transforms.moments(mean[None], sd[None]).mean)
+        return table.filled(transforms.moments(mean[None], sd[None]).mean if transforms.changed else mean)
 
     def filled(self) -> Any:
         """The table with the means in its gaps, as it was given."""
@@ -137,7 +134,7 @@ class FilledTable:
             options: dict[str, Any] = {"names": names, "labels": labels, "degrees": degrees, "figure": figure}
             return filled_maps(places, *self.moments, table.missing, **options)
         x, label = axis.drawn(table.given, table.inputs)
-        ends = None if self._transforms is None else self._ends(0.95)
+        ends = self._ends(0.95) if self._transforms.changed else None
         return filled_table(x, *self.moments, table.missing, names=names, ends=ends, xlabel=label, figure=figure)
 
     def draws(self, count: int, random_state: Any) -> list[Any]:
@@ -177,7 +174,7 @@ class FilledTable:
         mean, sd = self._latent.leave_one_out()
         values, observed = np.full(self.table.values.shape, np.nan), self.table.known
         known = ~np.isnan(mean)  # rows without a value need not be in there: both sides are read in the same order
-        values[observed] = (self._latent_values(self.table)[observed] - mean[known]) / sd[known]
+        values[observed] = (self._transforms.forward(self.table.values)[observed] - mean[known]) / sd[known]
         return values
 
     @property
@@ -186,9 +183,12 @@ class FilledTable:
         return self.posterior
 
     @property
-    def _transforms(self) -> Transforms | None:
-        """The transforms of the columns, if there are any."""
-        return self.posterior.transforms if isinstance(self.posterior, TransformedPosterior) else None
+    def _transforms(self) -> Transforms:
+        """The transforms of the columns."""
+        posterior = self.posterior
+        return (
+            posterior.transforms if isinstance(posterior, TransformedPosterior) else Transforms.none(self.table.names)
+        )
 
     @property
     def _latent(self) -> Posterior:
@@ -196,20 +196,16 @@ class FilledTable:
         posterior = self._posterior
         return posterior.latent if isinstance(posterior, TransformedPosterior) else posterior
 
-    @property
+    @cached_property
     def _gaussian(self) -> tuple[Array, Array]:
         """The moments of the transforms, or of the columns."""
-        return self.moments if self._transforms is None else self._in_gaps(self._latent.marginals)
-
-    def _latent_values(self, table: Table) -> Array:
-        """Transforms of observed values, or the values, ``(n, P)``."""
-        return table.values.copy() if self._transforms is None else self._transforms.forward(table.values)
+        return self._in_gaps(self._latent.marginals) if self._transforms.changed else self.moments
 
     def _ends(self, level: float, method: str = "gaussian", conformal: Conformal | None = None) -> tuple[Array, Array]:
         """The ends of intervals, ``(n, P)`` each."""
         (mean, sd), transforms = self._gaussian, self._transforms
         reach = self._factors(level, method, conformal) * sd
-        if transforms is None:
+        if not transforms.changed:
             return mean - reach, mean + reach
         low, high = (transforms.inverse(end) for end in (mean - reach, mean + reach))
         missing, values = self.table.missing, self.table.values

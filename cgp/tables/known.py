@@ -82,10 +82,9 @@ def known_sums(totals: Any, table: Table, axis: Axis) -> Sums | None:
     offsets = np.cumsum([0, *(len(part.values) for part in parts)])[:-1]
     sums = np.concatenate([part.sums + offset for part, offset in zip(parts, offsets, strict=True)])
     names = tuple(name for part in parts for name in part.names)
-    joined = (np.concatenate([getattr(part, field) for part in parts]) for field in ("places", "weights"))
-    places, weights = joined
-    values, noise, of_readings = (
-        np.concatenate([getattr(part, field) for part in parts]) for field in ("values", "noise", "of_readings")
+    places, weights, values, noise, of_readings = (
+        np.concatenate([getattr(part, field) for part in parts])
+        for field in ("places", "weights", "values", "noise", "of_readings")
     )
     return Sums(places, weights, sums, values, noise, of_readings, names)
 
