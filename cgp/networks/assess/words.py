@@ -70,9 +70,12 @@ def about_methods(report: Assessment) -> str:
     if method == task.parameter:
         return f"Use {plain}{call}{nothing}; it changes the NLL by {change}{_costs(report, method)}."
     beyond = f" beyond {plain}, {_nothing_added(report)}, and" if report.beyond else ""
+    risk = (
+        "; none of these labels is wrong and sure, and one that is may cost more than that gain: more labels may make "
+        f"it clear, and report.apply(model, {task.parameter!r}) takes the risk"
+    )
     is_open = report.is_clear(task.parameter, bounded=False)
-    unseen = ", but one answer that is wrong and sure, as none of these labels shows, may undo that" if is_open else ""
-    return f"Use the model as it is:{beyond} {plain} changes its NLL by {change}{unseen}."
+    return f"Use the model as it is:{beyond} {plain} changes its NLL by {change}{risk if is_open else ''}."
 
 
 def _plain(report: Assessment) -> str:

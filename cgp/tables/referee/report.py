@@ -263,7 +263,8 @@ class GapReport:
         if ahead:
             parts.append(f"its NLL is below that of {self._gains(ahead)} nats a value{self._where(ahead)}")
         if level:
-            parts.append(f"that it differs from {self._gains(level)} nats may be chance")
+            among = f" among comparisons of {len(names)} methods" if len(names) > 2 else ""
+            parts.append(f"that it differs from {self._gains(level)} nats may be chance{among}")
         first = f"{method[0].upper()}{method[1:]} is enough" if parts and not simpler else f"Use {method}"
         return f"{first}{': ' if parts else ''}{'; '.join(parts)}."
 

@@ -101,9 +101,8 @@ def test_no_temperature_is_claimed_that_a_few_sure_and_wrong_answers_undo():
         claims += report.method != "as trained"
         clear += report.has_enough_labels and report.is_clear("temperature", bounded=False)
         if report.is_clear("temperature", bounded=False):
-            assert (
-                "but one answer that is wrong and sure, as none of these labels shows, may undo that" in report.sentence
-            )
+            assert "none of these labels is wrong and sure, and one that is may cost more" in report.sentence
+            assert "report.apply(model, 'temperature') takes the risk" in report.sentence
     assert claims <= binom.ppf(0.99, 30, 0.05)
     assert clear > binom.ppf(0.99, 30, 0.05)  # by standard errors alone
 

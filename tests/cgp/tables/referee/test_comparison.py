@@ -131,7 +131,7 @@ def test_few_blocks_leave_the_default_and_say_so():
     rng = np.random.default_rng(1)
     report = report_of(rng.normal(size=(3, 4)) + np.array([[0.3], [0.0], [0.1]]))
     assert report.method == "method 2"
-    assert "may be chance" in report.sentence
+    assert "may be chance among comparisons of" in report.sentence
     assert "4 hidden blocks show little: at least 10 are needed." in report.sentence
     assert not any(report.is_ahead(a, b) for a in report.trials for b in report.trials if a != b)
 
