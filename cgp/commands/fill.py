@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import answers, known
+from . import answers
 from .terminal import check_extras, check_files, check_pictures, check_places, say, write_picture
 
 __all__ = ["EXAMPLES", "add_to", "run"]
@@ -53,7 +53,6 @@ def add_to(commands: Any) -> None:
         help="of all columns or of one: log, box-cox (never below 0), logit (shares), yeo-johnson (tails), none, auto",
     )
     answers.add_to(fill)
-    known.add_to(fill)
     fill.add_argument("--seed", type=int, default=0, help="of everything random (0)")
     _add_rows(fill.add_argument_group("what rows are known by, where it is not found or found wrongly"))
     _add_file(fill.add_argument_group("how the file is written, where that can be read in two ways"))
@@ -114,7 +113,7 @@ def run(parsed: argparse.Namespace) -> None:
     _check(parsed)
     table = _read(parsed)
     answers.check_for(parsed, table)
-    totals = known.read_totals(parsed, table)
+    totals = answers.read_totals(parsed, table)
     started = time.monotonic()
     from cgp.tables.imputer import CorrelatedGPImputer
     from cgp.tables.referee.comparison import comparison_seconds

@@ -7,15 +7,13 @@ subfigure); without it they open a figure of the right size. Save with ``ax.figu
 from cgp.extras import needs_extra
 
 with needs_extra("plot", "cgp.plotting"):
-    from cgp.plotting.attention import attention_matrix
     from cgp.plotting.calibration import interval_coverage, method_scores, reliability_diagram, risk_coverage
-    from cgp.plotting.curves import curves, uncertainty_histograms
+    from cgp.plotting.curves import curves, posterior_bands, uncertainty_histograms
     from cgp.plotting.gaps import filled_table, pair_correlations, residual_panels
     from cgp.plotting.images import example_gallery, variance_map, variance_maps
     from cgp.plotting.places import filled_maps
-    from cgp.plotting.regression import posterior_bands
     from cgp.plotting.style import COLUMN, PALETTE, WIDE, style
-    from cgp.plotting.text import text_uncertainties
+    from cgp.plotting.tokens import attention_matrix, text_uncertainties
 
 __all__ = [
     "COLUMN",

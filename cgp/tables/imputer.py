@@ -24,9 +24,8 @@ from cgp.regression.sums import Sums
 
 from .filled import FilledTable, Forecast, Interval
 from .frames.codes import check_columns, suspected_codes, warn_of_strangers, warn_of_uneven_errors
-from .frames.coordinates import Axis
+from .frames.coordinates import YEAR, Axis, offered_periods
 from .frames.panels import PanelForm, is_panel
-from .frames.periods import YEAR, offered_periods
 from .frames.table import Table, appended, merged, read_table
 from .known import known_sums
 from .panel import FilledPanel, Panel, panel_options

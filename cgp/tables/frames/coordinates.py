@@ -1,4 +1,4 @@
-"""Inputs of a table's rows (times, numbers, locations or row numbers), as numbers and back."""
+"""Inputs of a table's rows (times, numbers, locations or row numbers), as numbers and back; cycles of the calendar."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Axis", "Coordinate"]
+__all__ = ["PERIOD_NAMES", "YEAR", "Axis", "Coordinate", "offered_periods"]
 
 Array = NDArray[Any]
 
@@ -232,3 +232,31 @@ def _in_units(period: Any, is_time: bool) -> float:
         return float(pd.Timedelta(period) / pd.Timedelta(days=1))
     except ValueError as error:
         raise ValueError(f"periods: expected durations such as '1D', got {period!r}") from error
+
+
+YEAR = 365.2425  # days
+PERIOD_NAMES = {1.0: "a day", 7.0: "a week", YEAR: "a year"}
+_CALENDAR = {1.0: 3.0, 7.0: 3.0, YEAR: 2.0}  # periods in days, and the fewest of them that a table must span
+_LEAST_ROWS = 4.0  # of a cycle
+_LEAST_READINGS = 200
+
+
+def offered_periods(days: NDArray[np.float64], readings: int) -> list[float]:
+    """The cycles of the calendar that times are enough for: a day, a week and a year.
+
+    Args:
+        days: times of the rows, ``(n,)``.
+        readings: values that were observed.
+
+    Returns:
+        Their periods in days: three days, three weeks or two years are spanned, with four rows in a cycle.
+
+    Example:
+        >>> offered_periods(np.arange(800.0), 800), offered_periods(np.arange(100.0) / 24, 300)
+        ([7.0, 365.2425], [1.0])
+    """
+    distinct = np.unique(days)
+    if len(distinct) < 2 or readings < _LEAST_READINGS:
+        return []
+    step, span = float(np.median(np.diff(distinct))), float(distinct[-1] - distinct[0])
+    return [period for period, least in _CALENDAR.items() if span >= least * period and step <= period / _LEAST_ROWS]

@@ -13,7 +13,7 @@ from cgp.regression.covariances import Auto, MultiScale, Structure
 from cgp.regression.inference import Windows
 from cgp.regression.inference.setting import chosen
 from cgp.regression.observations import Observations
-from cgp.tables.frames.periods import PERIOD_NAMES, offered_periods
+from cgp.tables.frames.coordinates import PERIOD_NAMES, offered_periods
 from cgp.tables.frames.table import Table, read_table
 from cgp.tables.imputer import CorrelatedGPImputer
 from cgp.tables.transforms.choice import AUTO, chosen_transforms

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from cgp.plotting import text_uncertainties
 from cgp.plotting.style import INK, WIDE
-from cgp.plotting.text import _COLOURS, _wrapped
+from cgp.plotting.tokens import _COLOURS, _wrapped
 from tests.cgp.plotting.conftest import luminance
 
 TEXT = "The data set contains images of hand-written digits:\n10 classes where each class refers to a digit."

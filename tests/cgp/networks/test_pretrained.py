@@ -91,7 +91,7 @@ def test_saving_over_an_older_model_leaves_one_of_them(tmp_path, monkeypatch):
     def fail(model, name):
         raise OSError("disk full")
 
-    monkeypatch.setattr("cgp.networks.convert.host_files.save_weights", fail)
+    monkeypatch.setattr("cgp.networks.pretrained.save_weights", fail)
     with pytest.raises(OSError, match="disk full"):
         save_pretrained(convert(host.model), tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -1,1 +1,0 @@
-"""Conversion of a trained model: a softmax vision transformer on CIFAR-10 with Gaussian-process attention."""
