@@ -8,6 +8,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
+from experiments.studies.benchmarks.imputegap import GPImputer, grouped_difference
 from experiments.studies.benchmarks.sets import data_file
 from experiments.studies.benchmarks.tsi import PATTERNS, PUBLISHED, hidden, scores, table
 
@@ -61,3 +62,36 @@ def test_a_cell_without_the_whole_table_has_a_line() -> None:
     _, _, *lines = table(rows).splitlines()
     assert [line.split(", ")[0] for line in lines] == ["| ItalyAir", "| ETT_h1"]
     assert all(line.count("|") == 15 for line in lines)
+
+
+def test_a_difference_of_two_errors_has_the_error_of_groups() -> None:
+    generator = np.random.default_rng(0)
+    truth, gaps = np.zeros((100, 3)), generator.random((100, 3)) < 0.5
+    ours, theirs = generator.normal(size=(2, 100, 3))
+    theirs *= 2.0
+    difference, error = grouped_difference(truth, theirs, ours, gaps)
+    roots = [np.sqrt(np.mean(each[gaps] ** 2)) for each in (theirs, ours)]
+    assert difference == pytest.approx(roots[0] - roots[1])
+    parts = [(theirs**2 - ours**2)[row : row + 10][:, [column]] for row in range(0, 100, 10) for column in range(3)]
+    seen = [gaps[row : row + 10][:, [column]] for row in range(0, 100, 10) for column in range(3)]
+    left = [(part[known] - difference * sum(roots)).sum() for part, known in zip(parts, seen, strict=True)]
+    assert error == pytest.approx(np.linalg.norm(left) * np.sqrt(30 / 29) / gaps.sum() / sum(roots))
+
+
+def test_the_imputer_has_the_form_of_imputegap() -> None:
+    """One that ImputeGAP's own code scores."""
+    pytest.importorskip("imputegap.recovery.evaluation")
+    t = np.linspace(0.0, 6.0, 60)
+    truth = np.column_stack([np.sin(t), np.cos(t)])
+    incomplete = truth.copy()
+    incomplete[20:26, 1] = np.nan
+    imputer = GPImputer(incomplete).impute(params={"structure": "coregionalised", "inference": "map"})
+    imputer.score(truth)
+    assert imputer.metrics["RMSE"] < 0.05
+    assert (imputer.std[np.isnan(incomplete)] > 0.0).all()
+
+
+def test_imputegap_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(FileNotFoundError, match="pip install --no-deps imputegap"):
+        GPImputer(np.ones((2, 2))).score(np.ones((2, 2)), np.ones((2, 2)))
