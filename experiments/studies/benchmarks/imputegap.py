@@ -105,10 +105,11 @@ def imputegap(
     out.mkdir(parents=True, exist_ok=True)
     path = out / "imputegap.csv"
     for rate, first, (number, dataset) in itertools.product(rates, range(len(patterns)), enumerate(datasets)):
-        cell = {"dataset": dataset, "pattern": patterns[(first + number) % len(patterns)], "rate": rate}
+        pattern = patterns[(first + number) % len(patterns)]
+        cell = {"dataset": dataset, "pattern": pattern, "rate": rate}
         if path.exists() and (pd.read_csv(path)[list(cell)] == pd.Series(cell)).all(axis=1).any():
             continue
-        rows = pd.DataFrame([cell | row for row in _cell(*cell.values(), algorithms)])
+        rows = pd.DataFrame([cell | row for row in _cell(dataset, pattern, rate, algorithms)])
         rows.to_csv(path, mode="a", header=not path.exists(), index=False, float_format="%.4f")
         print(rows.to_string(index=False), flush=True)
     write_text(out / "imputegap.md", imputegap_table(pd.read_csv(path)))
