@@ -65,7 +65,7 @@ test-latest: $(INSTALLED) ## Run the default tests on the newest versions that s
 	$(call test_resolved,latest,highest)
 
 mutants: $(INSTALLED) ## Change the library in MUTANTS small ways (200) and count the changes that no test notices
-	$(TEST_ENV) $(BIN)/python -m tests.mutants --sample $(or $(MUTANTS),200) --jobs $(JOBS)
+	$(TEST_ENV) $(BIN)/python -m tests.mutants_in_place --sample $(or $(MUTANTS),200)
 
 lint: $(INSTALLED) ## Check style, docstrings, types and the direction of imports
 	$(BIN)/ruff check .

@@ -1,13 +1,10 @@
-"""Mutation testing: small changes to the library that the tests must notice.
+"""Mutation testing: small changes to the library that the tests must notice, and which tests are run against each.
 
-``python -m tests.mutants --sample 200`` draws mutants of the library (pictures apart, which are looked at), runs
-against each the tests that execute its line, fastest first, and writes the survivors with their lines to
-``mutants.md``. Afterwards every test that killed one must pass without a mutant. ``--near`` spares the run that records
-which lines the tests execute: a mutant then meets its file's doctests, the tests of the same name, and those of a few
-files that name what it exports. ``--minutes`` ends the draw; what was run is what is reported.
+Mutants are drawn from the whole library (pictures apart, which are looked at); ``tests.mutants_in_place`` runs them.
+The tests of one are those that execute its line, fastest first, or, to spare the run that records this, its file's
+doctests, the tests of the same name, and those of a few files that name what it exports.
 """
 
-import argparse
 import ast
 import io
 import json
@@ -15,18 +12,11 @@ import multiprocessing
 import os
 import random
 import re
-import resource
-import shutil
 import sys
-import tempfile
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from itertools import accumulate
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -176,7 +166,8 @@ class Recording(NamedTuple):
 def record(file: Path) -> Recording:
     """Run the tests on the library as it is, unless the file has such a run already, and read what was recorded."""
     if not file.exists():
-        process = _fork(_record, file)
+        process = multiprocessing.get_context("fork").Process(target=_record, args=(file,))
+        process.start()
         process.join()
         if process.exitcode != 0:
             raise SystemExit(f"recording the tests ended with {process.exitcode}")
@@ -227,69 +218,6 @@ def tests_near(mutant: Mutant) -> Batches:
     return [([name for name in first if (ROOT / name).exists()], SECONDS), (others[:NEAR], SECONDS)]
 
 
-def killers(mutant: Mutant, batches: Batches) -> list[str]:
-    """Tests that fail, or do not end in time, on a copy of the checkout with the mutant in it."""
-    with _copied() as target:
-        (target / mutant.path).write_text(mutant.source, encoding="utf-8")
-        for some, seconds in batches:
-            code = _exit_code(_fork(_exit_with_tests, target, some), seconds) if some else 0
-            if code is None:
-                return [f"{some[0]}{_ENDLESS}"]
-            if (
-                code not in (0, 1, 2, 4, 5) and code > 0
-            ):  # passed, failed, not importable, a test is not there, no tests
-                raise RuntimeError(f"pytest ended with {code} on {mutant.path}:{mutant.line} {mutant.what}")
-            if code not in (0, 5):
-                return _failed(target) or some[:1]
-        return []
-
-
-def _exit_code(process: BaseProcess, seconds: float) -> int | None:
-    """What it ends with, the negative of a signal; None if it does not end in time."""
-    process.join(seconds)
-    if process.is_alive():
-        process.kill()
-        process.join()
-        return None
-    return process.exitcode
-
-
-def check_control(tests: Sequence[str]) -> None:
-    """Run what killed on a copy without a mutant, as it was run on the mutants: it must pass."""
-    with _copied() as target:
-        for start in range(0, len(tests), FIRST):
-            process = _fork(_exit_with_tests, target, tests[start : start + FIRST])
-            process.join()
-            if process.exitcode != 0:
-                raise SystemExit(f"pytest ends with {process.exitcode} without a mutant, too: {_failed(target)}")
-
-
-def _failed(checkout: Path) -> list[str]:
-    file = checkout / ".pytest_cache/v/cache/lastfailed"
-    names = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    return list(filter(None, names))  # the session itself fails under the name ""
-
-
-@contextmanager
-def _copied() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-        target = Path(folder) / "checkout"
-        ignored = shutil.ignore_patterns(".*", "runs", "docs", "__pycache__", "*.egg-info", "build")
-        shutil.copytree(ROOT, target, ignore=ignored)
-        yield target
-
-
-def _fork(function: Callable[..., None], *arguments: object) -> BaseProcess:
-    process = multiprocessing.get_context("fork").Process(target=function, args=arguments)
-    process.start()
-    return process
-
-
-def _exit_with_tests(target: Path, tests: Sequence[str]) -> None:
-    resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))  # a mutant may ask for all memory
-    os._exit(_run_tests(target, ["-x", *tests]))
-
-
 def _run_tests(target: Path, tests: Sequence[str], plugins: Sequence[object] = ()) -> int:
     import pytest
 
@@ -302,57 +230,3 @@ def _run_tests(target: Path, tests: Sequence[str], plugins: Sequence[object] = (
     if plugins:
         print(output.getvalue()[-4000:])
     return status
-
-
-def fates(
-    chosen: Sequence[Mutant], find_tests: Callable[[Mutant], Batches], jobs: int, minutes: float
-) -> Iterator[tuple[Mutant, list[str]]]:
-    """What killed each mutant, none of the survivors, for as long as there is time."""
-    end = time.monotonic() + 60.0 * minutes
-
-    def fate(mutant: Mutant) -> list[str] | None:
-        return killers(mutant, find_tests(mutant)) if time.monotonic() < end else None
-
-    with ThreadPoolExecutor(jobs) as pool:
-        for mutant, failed in zip(chosen, pool.map(fate, chosen), strict=True):
-            if failed is not None:
-                yield mutant, failed
-
-
-def main() -> int:
-    """Draw, run, report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sample", type=int, default=200, help="number of mutants")
-    parser.add_argument("--seed", type=int, default=0, help="of the draw")
-    parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="after which no further mutant is run")
-    parser.add_argument("--skip", type=int, default=0, help="mutants of the draw that were run before")
-    parser.add_argument(
-        "--recording", type=Path, default=Path("recording.json"), help="written, or read where it exists"
-    )
-    parser.add_argument("--near", action="store_true", help="tests by name instead of by recorded lines")
-    parser.add_argument("--out", type=Path, default=Path("mutants.md"), help="file of the survivors")
-    options = parser.parse_args()
-    os.environ |= {"CI": "true", "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
-    for library in LIBRARIES:
-        __import__(library)
-    chosen = draw(options.sample, options.seed)[options.skip :]
-    find_tests = tests_near if options.near else partial(tests_of, recording=record(options.recording.absolute()))
-    start, run, survivors, killing = time.monotonic(), 0, [], set[str]()
-    for mutant, failed in fates(chosen, find_tests, options.jobs, options.minutes):
-        run += 1
-        fate_of = f"killed by {failed[0]}" if failed else "SURVIVED"
-        print(f"{run}/{len(chosen)} {mutant.path}:{mutant.line} {mutant.what}: {fate_of}", flush=True)
-        survivors += [] if failed else [mutant]
-        killing.update(name for name in failed if not name.endswith(_ENDLESS))
-    check_control(sorted(killing))
-    head = f"{run} mutants, {100.0 * (1.0 - len(survivors) / max(run, 1)):.1f} % killed"
-    lines = [f"{head}, {time.monotonic() - start:.0f} s"]
-    lines += ["", *(f"- {mutant.path}:{mutant.line} {mutant.what}" for mutant in survivors)]
-    options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(lines[0])
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

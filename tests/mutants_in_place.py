@@ -1,8 +1,8 @@
 """Mutants put into a process that has collected the tests already: a fork of it runs them, its functions exchanged.
 
-``python -m tests.mutants_in_place --recording recording.json`` draws as ``tests.mutants`` does and takes seconds for a
+``python -m tests.mutants_in_place --recording recording.json`` draws by ``tests.mutants`` and takes seconds for a
 mutant that dies. What a module or class does while it is imported has been done by then: mutants of that are named, and
-left to ``tests.mutants``. ``--near`` spares the recording as there, and gives a mutant ``--seconds`` of a processor.
+not run. ``--near`` spares the recording, and gives a mutant ``--seconds`` of a processor.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class InPlace:
 
     def pytest_runtestloop(self, session: Any) -> bool:
         """Every mutant in a fork of its own."""
-        items, functions = defaultdict(list), _functions()
+        items, functions, fates = defaultdict(list), _functions(), list[str]()
         for item in session.items:
             items[item.nodeid].append(item)
             items[item.nodeid.split("::")[0]].append(item)
@@ -83,7 +83,10 @@ class InPlace:
             chosen = [item for test in plan.tests for item in items[test]]
             fate = _fate(session, pairs, chosen, plan) if pairs and chosen else "NOT RUN"
             mutant = plan.mutant
+            fates.append(fate)
             print(f"{plan.number} {mutant.path}:{mutant.line} {mutant.what}: {fate}", file=sys.__stderr__, flush=True)
+        alive = sum(fate.startswith("SURVIVED") for fate in fates)
+        print(f"{alive} of {len(fates)} mutants survived", file=sys.__stderr__, flush=True)
         return True
 
 

@@ -20,9 +20,10 @@ from cgp.networks.predict.method import Training, as_assessed, settings_of, with
 from cgp.networks.tasks import Classification, Task
 from cgp.weights import part_of
 
+from .further import GradNorm, KernelPCA
 from .scores import DrawnScore, InputScore, Seen, Widest, numbers
 
-__all__ = ["DETECTORS", "Detector", "standardised"]
+__all__ = ["DETECTORS", "FURTHER", "Detector", "standardised"]
 
 Array = NDArray[Any]
 
@@ -31,13 +32,17 @@ _BY_TRAINING = ("Mahalanobis", "GP variance")
 DETECTORS = ("1 - confidence", "entropy", "energy", *_BY_TRAINING, *(f"{name} + energy" for name in _BY_TRAINING))
 """Scores of every report that :class:`Detector` fits by itself; those of draws come from :func:`cgp.assess`."""
 
+FURTHER = (GradNorm.name, KernelPCA.name)
+"""Scores that are compared if they are named, in ``compare=``."""
+
 
 @dataclass(eq=False)
 class Detector:
     r"""A score that is large for out-of-distribution inputs of a classifier.
 
     "1 - confidence", "entropy" and "energy", :math:`-\log\sum_c e^{f_c}`, are of the logits; "Mahalanobis" and
-    "GP variance" of the representation that the last layer reads, which they know from training data. A name with a
+    "GP variance" of the representation that the last layer reads, which they know from training data; "GradNorm" of
+    both, and "kernel PCA" of the representation, are compared by :func:`cgp.assess` where they are named. A name with a
     plus, such as "Mahalanobis + energy", is the sum of two in standard deviations over the data given to :meth:`fit`.
 
     Args:

@@ -9,7 +9,7 @@ from torch import nn
 
 from cgp import Detector, GPReadout, assess, calibrate, convert, from_pretrained, pipeline, predict, save_pretrained
 from cgp.functional.noise import noise
-from cgp.networks.detect.detector import DETECTORS
+from cgp.networks.detect.detector import DETECTORS, FURTHER
 from cgp.networks.methods import Dropout, Temperature
 from cgp.networks.methods.dropout import SampledDropout
 from cgp.networks.model.fingerprints import logit_temperature
@@ -117,7 +117,7 @@ def test_channels_are_dropped_whole(dims, layer):
 
 def test_every_detector_is_fitted_scored_and_thresholded():
     model, x, y = problem()
-    for name in DETECTORS:
+    for name in (*DETECTORS, *FURTHER):
         detector = Detector(name).fit(model, x[200:], train=[(x[:200], y[:200])])
         scores = detector.score(model, x[200:]).numpy()
         np.testing.assert_allclose(np.sort(scores), detector.known, rtol=1e-4, atol=1e-6)
