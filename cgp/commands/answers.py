@@ -134,18 +134,7 @@ def _write_pairs(
 
 
 def read_totals(parsed: argparse.Namespace, table: Any) -> dict[str, Any]:
-    """Totals by column, with what was understood said.
-
-    Args:
-        parsed: command line.
-        table: the file that is filled.
-
-    Returns:
-        Options of ``CorrelatedGPImputer.fit``, none if there are no totals.
-
-    Raises:
-        ValueError: if the file does not fit the table.
-    """
+    """Totals of a file by column, as options of ``CorrelatedGPImputer.fit``, with what was understood said."""
     if parsed.totals is None:
         return {}
     from cgp.tables.frames.files.options import as_flags

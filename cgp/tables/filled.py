@@ -234,19 +234,7 @@ class FilledTable:
 
 
 def _later_rows(table: Table, axis: Axis, steps: int) -> tuple[NDArray[np.float64], Any]:
-    """The rows that follow a table of one input.
-
-    Args:
-        table: n rows.
-        axis: axis of the table.
-        steps: how many; a step is the frequency of the index, or the median distance of its rows.
-
-    Returns:
-        Their inputs ``(steps, 1)`` and labels; None if rows have no labels.
-
-    Raises:
-        ValueError: if there are several inputs, or too few rows to define a distance.
-    """
+    """Inputs ``(steps, 1)`` and labels, if any, of the rows that follow by the frequency or median distance."""
     inputs = table.inputs[:, 0]
     distinct = np.unique(inputs)
     if table.inputs.shape[1] != 1 or len(distinct) < 2:

@@ -80,13 +80,7 @@ class SharedPrefix:
         return call(self.model)
 
     def warn(self, first: Tensor, again: Callable[[], Tensor], stacklevel: int) -> None:
-        """Warn of attention that did not run in the first run, and of a model that is random by itself.
-
-        Args:
-            first: output of the first run.
-            again: computes it anew, from the same inputs and the same noise of this package.
-            stacklevel: frames to the caller.
-        """
+        """Warn of attention that did not run at ``first``, and of a random model, by computing it ``again``."""
         if self.silent:  # where none attended the run itself was refused
             warnings.warn(
                 f"model: {len(self.silent)} of {len(self.blocks)} stochastic layers did not run: "

@@ -62,15 +62,7 @@ def check_columns(values: NDArray[np.float64], names: list[Any], summed: Sequenc
 
 
 def warn_of_codes(values: NDArray[np.float64], names: Sequence[Any]) -> None:
-    """Warn of values that look like codes, with what to do.
-
-    Args:
-        values: NaN where missing, ``(n, P)``.
-        names: of the columns.
-
-    Warns:
-        UserWarning: if there are such values.
-    """
+    """Warn of values ``(n, P)`` that look like codes for what is missing, with what to do."""
     for code, columns in suspected_codes(values).items():
         warnings.warn(
             f"X: {code:g} repeats far from all other values in {[names[p] for p in columns]}; if it stands for "
@@ -81,15 +73,7 @@ def warn_of_codes(values: NDArray[np.float64], names: Sequence[Any]) -> None:
 
 
 def warn_of_constants(values: NDArray[np.float64], names: Sequence[Any]) -> None:
-    """Warn of columns with gaps whose values are all the same, or one: how far they vary cannot be learned.
-
-    Args:
-        values: NaN where missing, ``(n, P)``, at least one in each column.
-        names: of the columns.
-
-    Warns:
-        UserWarning: if there are such columns.
-    """
+    """Warn of columns with gaps whose values are all the same, or one: how far they vary cannot be learned."""
     constant = (np.nanmin(values, axis=0) == np.nanmax(values, axis=0)) & np.isnan(values).any(axis=0)
     if constant.any():
         named = [name for name, flag in zip(names, constant, strict=True) if flag]
@@ -102,16 +86,7 @@ def warn_of_constants(values: NDArray[np.float64], names: Sequence[Any]) -> None
 
 
 def warn_of_strangers(values: NDArray[np.float64], known: NDArray[np.float64], names: Sequence[Any]) -> None:
-    """Warn of new values so far from all that were known that they look like codes for what is missing.
-
-    Args:
-        values: new ones, NaN where missing, ``(k, P)``.
-        known: those of the fit, ``(n, P)``.
-        names: of the columns.
-
-    Warns:
-        UserWarning: if there are such values.
-    """
+    """Warn of new values ``(k, P)`` so far from all that were known, ``(n, P)``, that they look like codes."""
     low, high, counts = np.nanmin(known, axis=0), np.nanmax(known, axis=0), (~np.isnan(known)).sum(axis=0)
     reach = np.where((counts > _LEAST_VALUES) & (high > low), _FAR * (high - low), np.inf)
     with np.errstate(invalid="ignore"):

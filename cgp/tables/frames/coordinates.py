@@ -46,14 +46,7 @@ class Coordinate(NamedTuple):
         return cls(kind, _utc(labels).min(), getattr(labels, "tz", None), name)
 
     def numbers(self, labels: Any) -> NDArray[np.float64]:
-        """The labels of rows as numbers.
-
-        Returns:
-            ``(n,)``.
-
-        Raises:
-            ValueError: if they are of another kind, or some are missing.
-        """
+        """The labels of rows as numbers ``(n,)``; those of another kind than in fit, or missing ones, are refused."""
         labels = _plain(labels)
         if int(labels.isna().sum()):
             raise ValueError(f"{self.name}: expected a value in every row, got none in {int(labels.isna().sum())}")
@@ -109,14 +102,7 @@ class Axis(NamedTuple):
         return cls((), ())
 
     def numbers(self, frame: Any, first: int = 0) -> NDArray[np.float64]:
-        """The inputs of all rows; row numbers start at ``first``.
-
-        Returns:
-            ``(n, d)``.
-
-        Raises:
-            ValueError: if they are of another kind than in fit, or some are missing.
-        """
+        """The inputs of all rows ``(n, d)``; row numbers start at ``first``."""
         if not self.coordinates:
             return np.arange(first, first + len(frame), dtype=np.float64)[:, None]
         sources = [frame[name] for name in self.columns] if self.columns else [frame.index]
@@ -147,11 +133,7 @@ class Axis(NamedTuple):
         return inputs.shape[1] == 2 and all(coordinate.kind == "number" for coordinate in self.coordinates)
 
     def directions(self) -> tuple[int, tuple[str, str], bool]:
-        """The directions of two inputs by their names; without such names the first one is to the east.
-
-        Returns:
-            The number of the input to the east, the names to the east and to the north, and whether both are degrees.
-        """
+        """Which of two inputs is to the east, by their names; the names east and north; whether both are degrees."""
         names = [str(name) for name in self.columns] or ["", ""]
         kinds = [_DIRECTIONS.get(name.lower(), "") for name in names]
         east = 1 if kinds[0] in ("latitude", "north") or kinds[1] in ("longitude", "east") else 0

@@ -121,16 +121,7 @@ def runs_of(missing: Booleans, *, ordered: bool = True) -> Runs:
 
 
 def made_runs(num_rows: int, num_columns: int, *, ordered: bool = True) -> Runs:
-    """Runs for a table without gaps: in every column of 1, 4, 16, … rows, up to a twentieth of the table.
-
-    Args:
-        num_rows: n.
-        num_columns: P.
-        ordered: as in :func:`runs_of`.
-
-    Returns:
-        The runs, each column by itself.
-    """
+    """Runs for a table without gaps: in every column of 1, 4, 16, … rows, up to a twentieth of the table, apart."""
     lengths = [1]
     while ordered and lengths[-1] * _FACTOR <= _SHARE * num_rows:
         lengths.append(lengths[-1] * _FACTOR)

@@ -64,18 +64,7 @@ class PanelForm(NamedTuple):
         return form if form.order is None else form._replace(order=np.array(form.order))
 
     def followed(self, X: Any, others: Any) -> Any:
-        """The panel with further tables behind it.
-
-        Args:
-            X: the panel.
-            others: given in the same way.
-
-        Returns:
-            Both.
-
-        Raises:
-            ValueError: if they are given in another way, or a table has the name of one that is there.
-        """
+        """The panel with further tables behind it; others than were given so, or names that are there, are refused."""
         form, tables = PanelForm.split(others)
         if form.kind != self.kind:
             raise ValueError(f"rows: expected tables as in fit, as {self.kind}, got {form.kind}")

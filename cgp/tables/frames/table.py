@@ -80,16 +80,7 @@ class Table(NamedTuple):
         return len(self.positions) == (self.given.shape[1] if len(self.given.shape) > 1 else 1)
 
     def placed_in(self, other: Table) -> Table | None:
-        """The rows of this table, known by their number, at the inputs of another one, if they can be its rows.
-
-        No value differs there, and some are the same, or there are as many rows.
-
-        Args:
-            other: with the same columns.
-
-        Returns:
-            The table; None if it is another one.
-        """
+        """The rows of this table, known by number, at the inputs of one with the same values; None if it has others."""
         count = min(len(self.inputs), len(other.inputs))
         first, second = self.values[:count], other.values[:count]
         both = ~np.isnan(first) & ~np.isnan(second)

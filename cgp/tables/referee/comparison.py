@@ -128,16 +128,7 @@ def comparison_seconds(table: Any, imputer: CorrelatedGPImputer) -> float:
 
 
 def candidates(imputer: CorrelatedGPImputer, table: Table, *, is_time: bool) -> dict[str, Any]:
-    """The imputers that are compared, the simplest first.
-
-    Args:
-        imputer: the correlated process.
-        table: what it is to fill.
-        is_time: whether the rows are at times.
-
-    Returns:
-        Imputers by name, not fitted.
-    """
+    """The imputers that are compared with the correlated process, by name and not fitted, the simplest first."""
     options = {"inputs": imputer.inputs, "missing_values": imputer.missing_values}
     several, ordered = table.values.shape[1] > 1, table.inputs.shape[1] == 1
     methods: dict[str, Any] = {"linear interpolation" if ordered else "the nearest row": LinearInterpolation(**options)}

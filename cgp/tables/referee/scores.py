@@ -75,16 +75,7 @@ class Strata(NamedTuple):
 
     @classmethod
     def of(cls, labels: Sequence[str], order: Sequence[str], sizes: Mapping[str, float]) -> Strata:
-        """Classes that have blocks, weighed by the missing values of a table.
-
-        Args:
-            labels: of the blocks.
-            order: of all classes.
-            sizes: how many values are missing in each; those of a class without blocks count for the one before it.
-
-        Returns:
-            The strata; where the classes that have blocks have no missing values, they weigh the same.
-        """
+        """Classes with blocks, weighed by the missing values in each and in those after it that have none."""
         weights = {label: 0.0 for label in order if label in labels}
         names = list(weights)
         for position, label in enumerate(order):

@@ -58,15 +58,7 @@ class Spread(NamedTuple):
 
     @classmethod
     def of(cls, residuals: Residuals, num_columns: int) -> Self:
-        """The spread of residuals; a class without any has that of the next class below, or above.
-
-        Args:
-            residuals: at least one.
-            num_columns: P.
-
-        Returns:
-            The spread.
-        """
+        """The spread of residuals in P columns; a class without any has that of the next class below, or above."""
         bins = length_bin(residuals.distances)
         squares = residuals.errors**2
         variance = np.full((bins.max() + 1, num_columns), np.nan)

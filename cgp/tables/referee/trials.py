@@ -98,18 +98,7 @@ class Trial(NamedTuple):
 def run_trials(
     table: Table, hidden: HiddenBlocks, methods: Mapping[str, Any], *, reported: Callable[[str], None] | None = None
 ) -> tuple[dict[str, Trial], dict[str, str]]:
-    """Let every method fill every masking of a table.
-
-    Args:
-        table: with its gaps.
-        hidden: blocks of it.
-        methods: imputers with ``fit_transform``; those without ``std_`` get the spread of their
-            errors in the other maskings.
-        reported: function that is called with a description of the next step.
-
-    Returns:
-        The trial of each method, and the errors of those that failed.
-    """
+    """Let every method fill every masking of a table: the trial of each, and the errors of those that failed."""
     trials: dict[str, Trial] = {}
     failures: dict[str, str] = {}
     fits = _Fits(table, hidden, reported or (lambda what: None))

