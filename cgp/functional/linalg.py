@@ -81,6 +81,8 @@ def cholesky(matrix: Tensor, *, name: str, jitter: float | None = None) -> Tenso
 
 def solve_lower(factor: Tensor, rhs: Tensor) -> Tensor:
     r"""Solution of a lower triangular system, :math:`L^{-1}B`; L ``(*batch, n, n)``, B ``(*batch, n, k)``."""
+    if _is_faster_transposed(factor):
+        return torch.linalg.solve_triangular(factor.mT, rhs.mT, upper=True, left=False).mT
     return torch.linalg.solve_triangular(factor, rhs, upper=False)
 
 
@@ -88,7 +90,7 @@ def inverse_factor(factor: Tensor) -> Tensor:
     r"""Inverse of a small lower triangular factor, :math:`L^{-1}`, ``(*batch, m, m)``, for repeated use by products."""
     # Faster than substitution, and as accurate if the condition is bounded (jittered, or eigenvalues at least one).
     identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
-    return torch.linalg.solve_triangular(factor, identity.expand_as(factor), upper=False)
+    return solve_lower(factor, identity.expand_as(factor))
 
 
 def log_determinant(factor: Tensor) -> Tensor:
@@ -168,19 +170,32 @@ def open_backward(
     return tuple(next(computed) if needs else None for needs in needed)
 
 
+def _is_faster_transposed(factor: Tensor) -> bool:
+    """Whether a solve of the transposed system, from the right, takes a third to a half of the time (MKL)."""
+    return factor.dtype == torch.float32 and factor.device.type == "cpu"
+
+
+def _solve_by_factor(rhs: Tensor, factor: Tensor) -> Tensor:
+    """Solution of a positive definite system, given its Cholesky factor."""
+    if _is_faster_transposed(factor):
+        white = solve_lower(factor, rhs)
+        return torch.linalg.solve_triangular(factor, white.mT, upper=False, left=False).mT
+    return torch.cholesky_solve(rhs, factor)
+
+
 class _Solve(torch.autograd.Function):
     """Gradients reach the matrix directly, none the factor, whose graph serves only a differentiated backward pass."""
 
     @staticmethod
     def forward(ctx: Any, _: Tensor, rhs: Tensor, factor: Tensor) -> Tensor:
-        solution = torch.cholesky_solve(rhs, factor)
+        solution = _solve_by_factor(rhs, factor)
         ctx.save_for_backward(factor, solution)
         return solution
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         factor, solution = ctx.saved_tensors
-        of_rhs = torch.cholesky_solve(gradients[0], factor)
+        of_rhs = _solve_by_factor(gradients[0], factor)
         return -of_rhs @ solution.mT, of_rhs, None
 
 
@@ -206,7 +221,7 @@ class _ExplainedVariances(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         columns, factor = ctx.saved_tensors
-        solution = torch.cholesky_solve(columns, factor)
+        solution = _solve_by_factor(columns, factor)
         weighted = solution * gradients[0][..., None, :]
         return -weighted @ solution.mT, 2.0 * weighted, None
 

@@ -182,14 +182,15 @@ class _Prefixes:
     """Inducing variables given growing prefixes: up to the start of the chunk of a query, then within it."""
 
     def __init__(self, a: Tensor, b: Tensor, before: Tensor) -> None:
-        self.n, a, self.b = a.shape[-2], _chunks(a), _chunks(b)  # (*batch, c, CHUNK, m)
+        self.n, self.size = a.shape[-2], _length(a.shape[-1])
+        a, self.b = _chunks(a, self.size), _chunks(b, self.size)  # (*batch, c, size, m)
         sums = _running_sum(self.b.mT @ self.b) + (before.mT @ before)[..., None, :, :]
         self.start = cholesky(add_noise(sums, 1.0), name="running I + bb'", jitter=0.0)
-        self.white_a, self.white_b = solve_lower(self.start, torch.cat([a, self.b], -2).mT).mT.split(CHUNK, -2)
+        self.white_a, self.white_b = solve_lower(self.start, torch.cat([a, self.b], -2).mT).mT.split(self.size, -2)
         within = add_noise(self.white_b @ self.white_b.mT, 1.0)
         self.factor = cholesky(within, name="I + bb' of a chunk", jitter=0.0)
         cross = solve_lower(self.factor, self.white_b @ self.white_a.mT)  # (*batch, c, key, query)
-        self.cross = cross * up_to(CHUNK, CHUNK, device=a.device).mT
+        self.cross = cross * up_to(self.size, self.size, device=a.device).mT
 
     @property
     def remaining(self) -> Tensor:
@@ -199,7 +200,7 @@ class _Prefixes:
 
     def mean(self, targets: Tensor) -> Tensor:
         """Mean of each query, ``(*batch, n, s)``."""
-        y = _chunks(targets)
+        y = _chunks(targets, self.size)
         location = solve_lower(self.start, _running_sum(self.b.mT @ y))  # given what lies before the chunk
         surprise = solve_lower(self.factor, y - self.white_b @ location)
         mean = self.white_a @ location + self.cross.mT @ surprise
@@ -220,17 +221,22 @@ def in_enough_digits(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         Both, in the same precision.
     """
-    traces = _chunks(b.detach()).square().sum((-2, -1))  # (*batch, c)
+    traces = _chunks(b.detach(), _length(b.shape[-1])).square().sum((-2, -1))  # (*batch, c)
     rounding = torch.finfo(b.dtype).eps * (5.0 * traces.amax(-1) + 0.2 * traces.sum(-1))
     if may_read(rounding) and bool((rounding <= _MOST_ROUNDING).all()):
         return a, b
     return in_double(a), in_double(b)
 
 
-def _chunks(x: Tensor) -> Tensor:
-    """(*batch, n, d) → (*batch, c, CHUNK, d), padded with zeros at the end."""
-    missing = -x.shape[-2] % CHUNK
-    return torch.nn.functional.pad(x, (0, 0, 0, missing)).unflatten(-2, (-1, CHUNK))
+def _length(num_features: int) -> int:
+    """Positions of a chunk: about as many as features, so that its two factorisations cost alike."""
+    return CHUNK // 2 if num_features <= CHUNK // 2 else CHUNK
+
+
+def _chunks(x: Tensor, size: int = CHUNK) -> Tensor:
+    """(*batch, n, d) → (*batch, c, size, d), padded with zeros at the end."""
+    missing = -x.shape[-2] % size
+    return torch.nn.functional.pad(x, (0, 0, 0, missing)).unflatten(-2, (-1, size))
 
 
 def _running_sum(x: Tensor) -> Tensor:

@@ -3,7 +3,15 @@
 import pytest
 import torch
 
-from cgp.functional.linalg import NotPositiveDefiniteError, cholesky, inverse_factor, log_determinant, solve_lower
+from cgp.functional.linalg import (
+    NotPositiveDefiniteError,
+    cholesky,
+    explained_variances,
+    inverse_factor,
+    log_determinant,
+    solve,
+    solve_lower,
+)
 
 
 def definite(n=5, batch=(2,), dtype=torch.float64):
@@ -78,3 +86,24 @@ def test_solves_inverse_and_determinant():
     torch.testing.assert_close(L @ solve_lower(L, rhs), rhs)
     torch.testing.assert_close(L @ inverse_factor(L), torch.eye(4, dtype=torch.float64).expand(3, 4, 4))
     torch.testing.assert_close(log_determinant(L), torch.linalg.eigvalsh(A).log().sum(-1))
+
+
+def _solved(A, rhs):
+    L = torch.linalg.cholesky(A)
+    return L, solve_lower(L, rhs), inverse_factor(L), solve(A, rhs, L), explained_variances(A, rhs, L)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_solves_in_float32_are_those_in_float64_with_their_gradients(transposed):
+    """They are of transposed systems there; right-hand sides broadcast, in either order in memory."""
+    A = definite(6, (3, 2))
+    rhs = torch.randn(2, 6, 4, dtype=torch.float64)
+    rhs = rhs.mT.contiguous().mT if transposed else rhs
+    results = []
+    for dtype in (torch.float32, torch.float64):
+        given = A.to(dtype).requires_grad_(), rhs.to(dtype).requires_grad_()
+        outputs = _solved(*given)
+        gradients = torch.autograd.grad(sum(y.square().sum() for y in outputs[1:]), given)
+        results.append([x.double() for x in (*outputs, *gradients)])
+    for single, double in zip(*results, strict=True):
+        torch.testing.assert_close(single, double, rtol=1e-4, atol=1e-4)

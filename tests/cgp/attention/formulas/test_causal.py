@@ -76,13 +76,14 @@ def test_padding_equals_removal():
 
 @pytest.mark.parametrize("offset", [0, 1, CHUNK, 100, -1, -40, -100])
 @pytest.mark.parametrize("keys", [1, 70, 95])
-def test_chunks_equal_one_solve_per_query(offset, keys):
+@pytest.mark.parametrize("features", [3, CHUNK])
+def test_chunks_equal_one_solve_per_query(offset, keys, features):
     """Whatever the numbers of queries and keys: of a cache, of a cut one, of keys behind the queries."""
-    a, b = torch.randn(2, 70, 3).double(), torch.randn(2, keys, 3).double()
+    a, b = torch.randn(2, 70, features).double(), torch.randn(2, keys, features).double()
     for example in range(2):
         for t in (0, 5, CHUNK - 1, CHUNK, 69):
             seen = b[example, : max(t + offset + 1, 0)]
-            precision = torch.eye(3).double() + seen.mT @ seen
+            precision = torch.eye(features).double() + seen.mT @ seen
             solved = torch.cholesky_solve(a[example, t][:, None], torch.linalg.cholesky(precision))
             result = remaining_of_prefixes(a, b, offset)[example, t]
             torch.testing.assert_close(result, a[example, t] @ solved[:, 0], rtol=1e-10, atol=1e-12)
