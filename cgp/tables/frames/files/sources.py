@@ -15,7 +15,7 @@ from .layout import delimited
 from .options import ReadOptions, UnclearError, option
 from .text import BLANK, COMPRESSED, ONE_COLUMN, Encoded, Grid, packed, read_text
 
-__all__ = ["Added", "Cell", "Source", "check_kind", "converted", "is_delimited_as", "kind_of_file", "open_source"]
+__all__ = ["Added", "Cell", "Source", "check_kind", "is_delimited_as", "kind_of_file", "open_source"]
 
 _KINDS = {
     "text": ("", ".csv", ".tsv", ".tab", ".txt", ".dat", ".asc"),
@@ -163,23 +163,6 @@ def open_source(path: Path, options: ReadOptions) -> Source:
         return _read_workbook(path, options.sheet)
     encoded = read_text(path, options.encoding)
     return TextSource(encoded, delimited(encoded.text, options))
-
-
-def converted(whole: Any, path: Path) -> bytes:
-    """A frame as another kind of file, by the ending of its path."""
-    import pandas as pd
-
-    stream, kind = BytesIO(), kind_of_file(path)
-    if kind == "parquet":
-        whole.to_parquet(stream, index=False)
-    elif kind == "workbook":
-        whole = whole.astype(dict.fromkeys(whole.select_dtypes("datetimetz"), str))
-        with pd.ExcelWriter(stream, engine="openpyxl") as writer:
-            whole.to_excel(writer, index=False)
-    else:
-        sign = "," if is_delimited_as(path, ",") else "\t"
-        return packed(whole.to_csv(index=False, sep=sign, lineterminator="\n").encode(), path)
-    return stream.getvalue()
 
 
 def kind_of_file(path: Path) -> str:

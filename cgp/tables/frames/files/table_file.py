@@ -11,12 +11,12 @@ import numpy as np
 from cgp.atomic_files import write_aside
 
 from .assembling import Assembled
-from .columns import IDLE, Columns
+from .columns import Columns
 from .layout import Layout
 from .numbers import Precision
 from .options import as_arguments
 from .rows import Rows
-from .sources import Added, Cell, Source, TextSource, check_kind, converted, is_delimited_as, kind_of_file
+from .sources import Added, Cell, Source, TextSource, check_kind, is_delimited_as, kind_of_file
 
 __all__ = ["Pieces", "TableFile", "Understood"]
 
@@ -121,15 +121,16 @@ class TableFile:
             path: of a file.
 
         Raises:
-            ValueError: if it is of a kind that is not written, or its fields are apart by something else than tabs.
+            ValueError: if it is of another kind than the file, or its fields are apart by something else than tabs.
         """
         check_kind(path := Path(path))
         source = self.pieces.source
-        if (
-            isinstance(source, TextSource)
-            and kind_of_file(path) == "text"
-            and not is_delimited_as(path, source.grid.delimiter)
-        ):
+        if (kind := kind_of_file(path)) != source.kind:
+            raise ValueError(
+                f"{path}: expected a place for the same kind of file as {self.path.name}, {source.kind}, got {kind} "
+                "(frames of pandas write others: to_csv, to_excel, to_parquet)"
+            )
+        if isinstance(source, TextSource) and not is_delimited_as(path, source.grid.delimiter):
             sign = source.grid.delimiter
             raise ValueError(
                 f"{path}: expected .csv or .txt, as there is {sign!r} between the fields, got {path.suffix!r}"
@@ -140,7 +141,7 @@ class TableFile:
 
         Args:
             filled: as ``frame``, without gaps.
-            path: of the same kind of file, or of another one, by its ending.
+            path: of the same kind of file, by its ending.
 
         Raises:
             ValueError: if the values do not fit, or nothing can be written there.
@@ -178,10 +179,7 @@ class TableFile:
     def _write(self, values: Any, changed: Any, path: Path, *, is_error: bool) -> None:
         self.check_place(path)
         cells, added = self._changes(values, changed, is_error=is_error)
-        if (kind := kind_of_file(path)) == self.pieces.source.kind:
-            content = self.pieces.source.content(path, cells, added)
-        else:
-            content = converted(self._whole(cells, added, as_text=kind == "text"), path)
+        content = self.pieces.source.content(path, cells, added)
         write_aside(path, lambda aside: aside.write_bytes(content))
 
     def _precision(self, column: int) -> Precision:
@@ -222,28 +220,6 @@ class TableFile:
                     times = {names.index(each): Cell(texts[i], self.frame.index[i]) for each, texts in labels.items()}
                     added.append(Added(after, times | series | new[i, p]))
         return added
-
-    def _whole(self, cells: dict[tuple[int, int], Cell], added: list[Added], *, as_text: bool) -> Any:
-        """All columns with what changes in them: times as times, numbers as they were written or as numbers."""
-        import pandas as pd
-
-        names, whole = self.pieces.layout.names, self.pieces.cells.copy()
-        idle = [name for name, reason in self.understood.left.items() if reason in IDLE]
-        for name in () if as_text else {*self.pieces.assembled.fields, *idle}:
-            whole[name] = self.pieces.columns.form.numbers(whole[name].tolist())
-        place = {record: row for row, record in enumerate(self.pieces.layout.rows)}
-        for (record, column), cell in cells.items():
-            whole.iat[place[record], column] = cell.text if as_text else cell.value
-        if len(self.pieces.rows.columns) == 1:
-            whole[self.pieces.rows.columns[0]] = next(iter(self.pieces.rows.labels.values()))
-        if added:
-            new = [
-                {names[j]: c.text if as_text and isinstance(c.value, float) else c.value for j, c in row.cells.items()}
-                for row in added
-            ]
-            keys = [*self.pieces.layout.rows, *(row.after + 0.5 for row in added)]
-            whole = pd.concat([whole, pd.DataFrame(new)]).set_axis(keys).sort_index(kind="stable")
-        return whole
 
 
 def _said(name: str, values: Any, texts: dict[str, int]) -> str:

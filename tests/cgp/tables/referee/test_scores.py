@@ -8,8 +8,7 @@ from scipy.integrate import quad
 from scipy.stats import binom, norm, ttest_rel
 
 from cgp.tables.conformal import Conformal, blocks_needed, conformal_factor
-from cgp.tables.referee.scores import BlockScores, Strata
-from cgp.tables.referee.spread import Residuals, Spread
+from cgp.tables.referee.scores import BlockScores, Residuals, Spread, Strata
 from cgp.tables.transforms.columns import ValueScores
 
 

@@ -1,4 +1,4 @@
-"""Workbooks and parquet: cells in and out, types and styles kept; and one kind of file written as another."""
+"""Workbooks and parquet: cells in and out, types and styles kept."""
 
 import datetime as dt
 
@@ -166,35 +166,23 @@ class TestWorkbooks:
             read_table(path)
 
 
-@pytest.mark.parametrize("ending", [".parquet", ".xlsx", ".csv", ".tsv"])
+@pytest.mark.parametrize("ending", [".parquet", ".xlsx", ".csv"])
 @pytest.mark.parametrize("start", [".csv", ".parquet", ".xlsx"])
-def test_one_kind_is_written_as_another(start, ending, tmp_path):
+def test_a_file_is_written_as_its_own_kind_only(start, ending, tmp_path):
     """Times as times, numbers as numbers, words as they are; further rows in their places."""
     for each in {start, ending} & {".parquet", ".xlsx"}:
         pytest.importorskip({".parquet": "pyarrow", ".xlsx": "openpyxl"}[each])
-    if (start, ending) == (".csv", ".tsv"):
-        return
     frame, path, out = FRAME.drop(columns="count"), tmp_path / f"in{start}", tmp_path / f"out{ending}"
     write = {".csv": frame.to_csv, ".parquet": frame.to_parquet, ".xlsx": frame.to_excel}[start]
     frame = frame.drop(index=2)
     getattr(frame, write.__name__)(path, index=False)
     table = read_table(path, every="1D")
+    if start != ending:
+        with pytest.raises(ValueError, match=f"expected a place for the same kind of file as in{start}"):
+            table.write(table.frame.fillna(2.0), out)
+        return
     table.write(table.frame.fillna(2.0), out)
     again = read_table(out)
     assert again.frame["a"].tolist() == [1.5, 2.0, 2.0, 3.0]
     assert [*again.frame.index] == [*FRAME["day"]]
     assert "id" in again.understood.left
-
-
-def test_observed_numbers_are_written_as_they_were(tmp_path):
-    """Whole numbers stay whole in text, and numbers that were left alone are numbers in a typed file."""
-    pytest.importorskip("pyarrow")
-    FRAME.assign(serial=7).to_parquet(tmp_path / "in.parquet")
-    table = read_table(tmp_path / "in.parquet")
-    table.write(table.frame.fillna(2.0), tmp_path / "out.csv")
-    assert (tmp_path / "out.csv").read_text().splitlines()[1:3] == ["2020-01-30,1.5,1,007,7", "2020-01-31,2.00,2,008,7"]
-    text = read_table(tmp_path / "out.csv")
-    text.write(text.frame, tmp_path / "again.parquet")
-    again = pd.read_parquet(tmp_path / "again.parquet")
-    assert again["serial"].tolist() == [7.0] * 4
-    assert again["id"].tolist()[0] == "007"
