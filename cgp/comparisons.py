@@ -8,9 +8,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import betaln
 from scipy.stats import norm, t
 
-__all__ = ["LEVEL", "Difference", "aligned", "critical_value", "gaussian_scores"]
+__all__ = [
+    "LEVEL",
+    "Difference",
+    "aligned",
+    "critical_value",
+    "gaussian_scores",
+    "normal_errors",
+    "student_reach",
+    "student_scores",
+]
 
 LEVEL = 0.05
 """Probability with which a report may claim anything where there is nothing."""
@@ -131,3 +141,74 @@ def gaussian_scores(errors: NDArray[np.floating], sd: NDArray[np.floating]) -> t
     z = errors / sd
     crps = sd * (z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / math.sqrt(math.pi))
     return -norm.logpdf(errors, scale=sd), crps
+
+
+def student_scores(
+    errors: NDArray[np.floating], scale: NDArray[np.floating], freedom: NDArray[np.floating]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    r"""The scores of :func:`gaussian_scores` under Student's t with ν > 1 degrees of freedom.
+
+    .. math::
+        \mathrm{CRPS} = s \Big\{ z (2F(z) - 1) + 2f(z)\frac{\nu + z^2}{\nu - 1}
+        - \frac{2\sqrt\nu}{\nu - 1}\frac{B(\frac12, \nu - \frac12)}{B(\frac12, \frac\nu2)^2} \Big\}, \quad z = e/s
+
+    Args:
+        errors: e, of any shape.
+        scale: s, likewise.
+        freedom: ν, likewise; infinite for Gaussians.
+
+    Returns:
+        Both, of that shape; the CRPS in units of the values.
+
+    Source:
+        Jordan, Krüger & Lerch (2019), Evaluating probabilistic forecasts with scoringRules, appendix A.
+
+    Example:
+        >>> nll, crps = student_scores(np.zeros(2), np.ones(2), np.array([3.0, np.inf]))
+        >>> nll.round(3).tolist(), crps.round(3).tolist()
+        ([1.001, 0.919], [0.276, 0.234])
+    """
+    nll, crps = gaussian_scores(errors, scale)
+    heavy = np.isfinite(freedom)
+    z, s, v = errors[heavy] / scale[heavy], scale[heavy], freedom[heavy]
+    beta = np.exp(betaln(0.5, v - 0.5) - 2.0 * betaln(0.5, 0.5 * v))
+    spread = 2.0 * t.pdf(z, v) * (v + z**2) - 2.0 * np.sqrt(v) * beta
+    nll[heavy], crps[heavy] = np.log(s) - t.logpdf(z, v), s * (z * (2.0 * t.cdf(z, v) - 1.0) + spread / (v - 1.0))
+    return nll, crps
+
+
+def student_reach(quantile: Any, freedom: Any) -> NDArray[Any]:
+    """The quantile of Student's t, in its standard deviations, at the level of one of the normal distribution.
+
+    Args:
+        quantile: of the normal distribution, of any shape.
+        freedom: degrees of freedom above 2, of a shape that fits; infinite for Gaussians.
+
+    Returns:
+        Of their common shape.
+
+    Example:
+        >>> student_reach(1.96, np.array([3.0, np.inf])).round(2).tolist()
+        [1.84, 1.96]
+    """
+    quantile, freedom = np.broadcast_arrays(np.asarray(quantile, dtype=np.float64), freedom)
+    result, heavy = quantile.copy(), np.isfinite(freedom)
+    v = freedom[heavy]
+    result[heavy] = t.isf(norm.sf(quantile[heavy]), v) * np.sqrt(1.0 - 2.0 / v)
+    return result
+
+
+def normal_errors(errors: NDArray[np.floating], freedom: NDArray[np.floating]) -> NDArray[Any]:
+    """Values of Student's t, of scale 1, as values of the normal distribution at the same level.
+
+    Args:
+        errors: of any shape.
+        freedom: degrees of freedom, likewise; infinite for Gaussians.
+
+    Returns:
+        Likewise.
+    """
+    result, heavy = np.array(errors, dtype=np.float64), np.isfinite(freedom)
+    z = result[heavy]
+    result[heavy] = np.sign(z) * norm.isf(t.sf(np.abs(z), freedom[heavy]))
+    return result

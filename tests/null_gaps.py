@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from cgp import assess_gaps
 from cgp.tables import GapReport
+from cgp.tables.masking import HiddenBlocks
 from cgp.tables.referee.scores import BlockScores, Strata
-from cgp.tables.referee.trials import HiddenBlocks, Trial
+from cgp.tables.referee.trials import Trial
 
 Array = NDArray[np.float64]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -141,13 +141,25 @@ class Posterior:
         """Every observation predicted from all others, with fixed parameters, ``(N, P)``; NaN where there is none."""
         means, variances = self._asked(lambda model, _: model.leave_one_out())
         centre, variance = _mixed(means, variances)
-        numbers = self.models[0].train_inputs[0][..., -1].reshape(-1, means.shape[-1])[0].numpy()
-        observed = self.observed.whole.numpy()
-        both = np.full((2, *observed.shape), np.nan)
-        for p, column in enumerate(observed.T):  # rows of an output are in the order of its observations
-            rows = numbers == self.units.numbers[p]
+        both = np.full((2, *self.observed.whole.shape), np.nan)
+        for p, (column, rows) in enumerate(self._places_of_outputs()):
             both[:, column, p] = centre[rows], np.sqrt(variance)[rows]
         return Marginals(self.units.outputs.undo(both[0]), both[1] * self.units.outputs.unit)
+
+    def given(self, kept: Array) -> Posterior:
+        """The posterior given some of the observations only, with the same parameters.
+
+        Args:
+            kept: which of them, ``(N, P)``; of each output at least one.
+
+        Returns:
+            Another posterior.
+        """
+        rows = torch.zeros(self.models[0].train_targets.shape[-1], dtype=torch.bool)
+        for p, (column, places) in enumerate(self._places_of_outputs()):
+            rows[places] = torch.as_tensor(kept[column, p])
+        observed = Parts.of(self.observed.whole & torch.as_tensor(kept), dim=0)
+        return Posterior([model.of_rows(rows) for model in self.models], self.units, observed)
 
     def conditioned(self, X: Array, y: Array) -> Posterior:
         """The posterior given further observations, with the same parameters and units.
@@ -198,6 +210,13 @@ class Posterior:
             for values in zip(*parts, strict=True)
         )
         return first, second
+
+    def _places_of_outputs(self) -> Iterator[tuple[Array, Array]]:
+        """Of each output which inputs have an observation, and its rows, which are in that order."""
+        rows = self.models[0].train_inputs[0]
+        numbers = rows[..., -1].reshape(-1, rows.shape[-2])[0].numpy()
+        for number, column in zip(self.units.numbers, self.observed.whole.numpy().T, strict=True):
+            yield column, np.flatnonzero(numbers == number)
 
     def _inputs(self, X: Array) -> Array:
         """Inputs in standardised units."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from cgp.comparisons import student_reach
 from cgp.regression import Posterior
 
 from .conformal import Conformal, gap_labels
@@ -60,11 +61,13 @@ class FilledTable:
         table: n rows, P columns.
         axis: of the table.
         posterior: of the columns, in the user's units; None where only :attr:`moments` are known.
+        freedom: degrees of freedom of the values in gaps, or of their transforms, ``(n, P)``; infinite for Gaussians.
     """
 
     table: Table
     axis: Axis
     posterior: Posterior | TransformedPosterior | None = None
+    freedom: Array | float = np.inf
 
     @classmethod
     def of_moments(cls, table: Table, axis: Axis, mean: Array, sd: Array) -> Self:
@@ -80,7 +83,7 @@ class FilledTable:
 
     def scored(self, truth: Array) -> ValueScores:
         """Scores of the predictions of missing values whose true ones are ``(n, P)``; NaN where that is NaN."""
-        return self._transforms.scores(np.where(self.table.missing, truth, np.nan), *self._gaussian)
+        return self._transforms.scores(np.where(self.table.missing, truth, np.nan), *self._gaussian, self.freedom)
 
     def filled_apart(self, table: Table) -> Any:
         r"""Another table, whose rows are at no known input: each filled from its own observed values only.
@@ -134,7 +137,8 @@ class FilledTable:
             options: dict[str, Any] = {"names": names, "labels": labels, "degrees": degrees, "figure": figure}
             return filled_maps(places, *self.moments, table.missing, **options)
         x, label = axis.drawn(table.given, table.inputs)
-        ends = self._ends(0.95) if self._transforms.changed else None
+        is_plain = not self._transforms.changed and np.isinf(self.freedom).all()
+        ends = None if is_plain else self._ends(0.95)
         return filled_table(x, *self.moments, table.missing, names=names, ends=ends, xlabel=label, figure=figure)
 
     def draws(self, count: int, random_state: Any) -> list[Any]:
@@ -204,7 +208,7 @@ class FilledTable:
     def _ends(self, level: float, method: str = "gaussian", conformal: Conformal | None = None) -> tuple[Array, Array]:
         """The ends of intervals, ``(n, P)`` each."""
         (mean, sd), transforms = self._gaussian, self._transforms
-        reach = self._factors(level, method, conformal) * sd
+        reach = student_reach(self._factors(level, method, conformal), self.freedom) * sd
         if not transforms.changed:
             return mean - reach, mean + reach
         low, high = (transforms.inverse(end) for end in (mean - reach, mean + reach))
@@ -220,7 +224,7 @@ class FilledTable:
         return mean, sd
 
     def _factors(self, level: float, method: str, conformal: Conformal | None) -> Array | float:
-        """Standard deviations to either side."""
+        """Quantiles of the normal distribution."""
         if method == "gaussian":
             return float(norm.ppf(0.5 + level / 2))
         if method != "conformal":

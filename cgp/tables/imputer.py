@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
@@ -16,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from cgp.regression import CorrelatedGPRegressor
 from cgp.regression.conventions import unchanged_on_error
 from cgp.regression.covariances import MultiScale, Structure
-from cgp.regression.inference import MAP, Automatic, Inference
+from cgp.regression.inference import MAP, Automatic, Inference, Windows
 from cgp.regression.inference.fitting import progress_line, seeded
 from cgp.regression.inference.maximum import criterion
 from cgp.regression.solvers.choice import Cost
@@ -30,6 +31,7 @@ from .frames.table import Table, appended, merged, read_table
 from .known import known_sums
 from .panel import FilledPanel, Panel, panel_options
 from .storage import read_imputer, write_imputer
+from .tails import Tails, learned_tails
 from .totals import Totals
 from .transforms.choice import chosen_transforms
 from .transforms.kinds import Transform
@@ -76,6 +78,7 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     Attributes:
         regressor_: the fitted :class:`.CorrelatedGPRegressor`; its inputs are days since the first time, for times.
         transforms_: the transform of each column, which the regressor has the transforms of.
+        tails_: by class of gap, how errors in it are distributed where that is clearly not as the posterior says.
         panel_: in its place, the parameters of a panel.
         conformal_: errors on hidden values, which :meth:`.GapReport.calibrated` gives.
         std_: standard deviation of every filled value, 0 for observed values, in the form of the table.
@@ -141,7 +144,7 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         Warns:
             UserWarning: if a value looks like a code for what is missing, or a column with gaps has one value only.
         """
-        for name in ("conformal_", "panel_", "regressor_", "transforms_"):  # of another table
+        for name in ("conformal_", "panel_", "regressor_", "tails_", "transforms_"):  # of another table
             if hasattr(self, name):
                 delattr(self, name)
         if is_panel(X):
@@ -155,6 +158,7 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         self.transforms_ = chosen_transforms(self.transforms, table, summed)
         self.regressor_ = self._fitted(table._replace(values=self.transforms_.forward(table.values)), sums)
         self._parts, self._known = [table._replace(left_out=self.regressor_.gross_errors_)], None
+        self.tails_ = self._learned_tails()
         self._warn_of_errors()
         return self
 
@@ -522,7 +526,23 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
 
     def _given_by(self, regressor: CorrelatedGPRegressor, table: Table) -> FilledTable:
         """A table beside what a regressor of the transforms says of it."""
-        return FilledTable(table, self._axis, self.transforms_.undone(regressor.posterior_))
+        posterior = self.tails_.scaled(regressor.posterior_, table)
+        return FilledTable(table, self._axis, self.transforms_.undone(posterior), self.tails_.freedoms(table))
+
+    def _learned_tails(self) -> Tails:
+        """The distributions of errors in gaps, where parameters are points and nothing but the table is known."""
+        regressor, table = self.regressor_, self._table
+        if regressor.inference_ not in (MAP.name, Windows.name) or self.num_inducing or regressor.model_.totals:
+            return Tails({})
+        values = np.where(table.known, self.transforms_.forward(table.values), np.nan)
+        return learned_tails(regressor.posterior_, table._replace(values=values))
+
+    def _with_structure(self, structure: str) -> Self:
+        """The imputer with one of the structures that were compared, instead of their average."""
+        other = copy(self)
+        other.regressor_ = self.regressor_.with_structure(structure)
+        other.tails_ = other._learned_tails()
+        return other
 
     def _warn_of_strangers(self, table: Table) -> None:
         """Warn of new values that look like codes, where they are not left out."""

@@ -18,6 +18,7 @@ from .frames.coordinates import Axis, Coordinate
 from .frames.panels import PanelForm
 from .frames.table import input_columns, read_table
 from .panel import Panel, panel_options
+from .tails import Tail, Tails
 from .transforms.choice import restored_setting, setting_content
 from .transforms.columns import Transforms
 from .transforms.kinds import Transform
@@ -141,7 +142,7 @@ def write_imputer(imputer: Any, folder: str | Path) -> None:
     plain, tensors = regressor_content(imputer.regressor_)
     table, values = _table_content(imputer._table.given)
     content = {"settings": _settings(imputer), "regressor": plain, "table": table, "axis": _axis_content(imputer._axis)}
-    content["transforms"] = imputer.transforms_.content()
+    content["transforms"], content["tails"] = imputer.transforms_.content(), imputer.tails_.laws
     values[_LEFT_OUT] = torch.as_tensor(imputer._table.left_out).byte()
     if hasattr(imputer, "conformal_"):
         content["conformal"] = imputer.conformal_.labels.tolist()
@@ -162,6 +163,7 @@ def read_imputer(kind: type[Imputer], folder: str | Path) -> Imputer:
     table, _ = read_table(given, settings["inputs"], settings["missing_values"], axis=imputer._axis)
     kinds = [Transform.of_content(each) for each in plain.get("transforms", [])]  # files of before have none
     imputer.transforms_ = Transforms(tuple(kinds), tuple(table.names)) if kinds else Transforms.none(table.names)
+    imputer.tails_ = Tails({label: Tail(*law) for label, law in plain.get("tails", {}).items()})
     regressor = imputer._regressor()
     imputer.regressor_ = restored_regressor(regressor, plain["regressor"], tensors, table.outputs())
     imputer._parts, imputer._known = [table._replace(left_out=tensors[_LEFT_OUT].bool().numpy())], None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -288,13 +287,11 @@ def _loss(model: RegressionModel) -> Tensor:
 
 def _raced(model: RegressionModel) -> RegressionModel:
     """The model of a part of its observations, those about the middle, where it has many and a step is cubic."""
-    rows, targets = model.train_inputs[0], model.train_targets
-    if model.name != "exact" or len(targets) <= _RACED:
+    rows = model.train_inputs[0]
+    if model.name != "exact" or len(rows) <= _RACED:
         return model
     far = (rows[:, :-1] - rows[:, :-1].median(dim=0).values).square().sum(-1)
-    near, part = far.argsort(stable=True)[:_RACED].sort().values, copy.deepcopy(model)
-    part.set_train_data(rows[near], targets[near], strict=False)
-    return part
+    return model.of_rows(far.argsort(stable=True)[:_RACED].sort().values)
 
 
 def _starts(model: RegressionModel, number: int, seed: int) -> list[Vector]:

@@ -321,6 +321,12 @@ class RegressionModel(ExactGP):
         other.set_train_data(rows, torch.cat([y.expand(*batch, -1), targets], dim=-1), strict=False)
         return other.eval()
 
+    def of_rows(self, rows: Tensor) -> Self:
+        """The model of some of its observations, a mask or indices, with the same parameters, in eval mode."""
+        other = copy.deepcopy(self)
+        other.set_train_data(self.train_inputs[0][..., rows, :], self.train_targets[..., rows], strict=False)
+        return other.eval()
+
     def log_prior(self) -> Tensor:
         """Log-density of the unconstrained parameters under their priors, in nats, a scalar."""
         return log_prior(self)

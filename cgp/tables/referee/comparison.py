@@ -16,13 +16,13 @@ from cgp.regression.observations import Observations
 from cgp.tables.frames.coordinates import PERIOD_NAMES, offered_periods
 from cgp.tables.frames.table import Table, read_table
 from cgp.tables.imputer import CorrelatedGPImputer
+from cgp.tables.masking import HiddenBlocks, class_order
 from cgp.tables.transforms.choice import AUTO, chosen_transforms
 
 from .baselines import LaggedRidge, LinearInterpolation, SeasonalMean
-from .masking import class_order
 from .report import GapReport
 from .scores import Strata
-from .trials import HiddenBlocks, Trial, run_trials
+from .trials import Trial, run_trials
 
 __all__ = ["assess_gaps", "comparison_seconds"]
 

@@ -15,10 +15,11 @@ from sklearn.base import clone
 from cgp.comparisons import Difference, aligned, critical_value
 from cgp.extras import needs_extra
 from cgp.tables.conformal import Conformal, interval_scores
+from cgp.tables.masking import HiddenBlocks
 
 from .baselines import UncertainImputer
 from .scores import Strata
-from .trials import HiddenBlocks, Trial
+from .trials import Trial
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

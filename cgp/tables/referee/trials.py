@@ -12,66 +12,17 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from cgp.tables.frames.gaps import Runs, made_runs, ordered_rows, row_distances, runs_of
 from cgp.tables.frames.table import Table
 from cgp.tables.imputer import CorrelatedGPImputer
+from cgp.tables.masking import HiddenBlocks
 from cgp.tables.transforms.columns import ValueScores
 
-from .masking import hidden_cells, masked_blocks
 from .scores import BlockScores, Residuals, Spread
 
-__all__ = ["HiddenBlocks", "Trial", "run_trials"]
+__all__ = ["Trial", "run_trials"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
-
-
-class HiddenBlocks(NamedTuple):
-    """Blocks of several maskings, value by value.
-
-    Attributes:
-        rows: of the table, ``(m,)``.
-        columns: ``(m,)``.
-        blocks: the number of each value's block, ``(m,)``.
-        distances: rows to the nearest visible value of the column, ``(m,)``.
-        maskings: of the blocks, ``(B,)``.
-        labels: classes of the blocks, ``(B,)``.
-        runs: the pattern that they were drawn from.
-    """
-
-    rows: Integers
-    columns: Integers
-    blocks: Integers
-    distances: Integers
-    maskings: Integers
-    labels: NDArray[np.str_]
-    runs: Runs
-
-    @classmethod
-    def of(cls, table: Table, maskings: int, share: float, seed: int) -> HiddenBlocks:
-        """Blocks like the gaps of a table, or of a few lengths where it has none."""
-        ordered = table.inputs.shape[1] == 1
-        order = ordered_rows(table.inputs)
-        missing = table.missing[order]
-        runs = runs_of(missing, ordered=ordered) if missing.any() else made_runs(*missing.shape, ordered=ordered)
-        drawn = masked_blocks(~missing, runs, maskings, share, seed)
-        blocks = [block for masking in drawn for block in masking]
-        if not blocks:
-            raise ValueError("X: expected values that can be hidden, got too few in every column")
-        masked = [missing | hidden_cells(masking, missing.shape) for masking in drawn]
-        apart = [row_distances(each, ordered=ordered) for each in masked]
-        number = np.repeat(np.arange(len(drawn)), [len(masking) for masking in drawn])
-        cells = [(order[b.rows], b.columns, apart[k][b.rows, b.columns]) for k, b in zip(number, blocks, strict=True)]
-        rows, columns, away = (np.concatenate(part) for part in zip(*cells, strict=True))
-        of_values = np.repeat(np.arange(len(blocks)), [len(block.rows) for block in blocks])
-        return cls(rows, columns, of_values, away, number, np.array([block.label for block in blocks]), runs)
-
-    def cells(self, masking: int, shape: tuple[int, int]) -> NDArray[np.bool_]:
-        """Which cells of the table ``(n, P)`` a masking hides."""
-        result = np.zeros(shape, dtype=bool)
-        values = self.maskings[self.blocks] == masking
-        result[self.rows[values], self.columns[values]] = True
-        return result
 
 
 class Trial(NamedTuple):
@@ -132,7 +83,7 @@ def _trial(fits: _Fits, name: str, method: Any) -> Trial:
     if not (np.isfinite(sd) & (sd > 0)).all():
         residuals = Residuals(errors, hidden.columns, hidden.distances, hidden.blocks)
         sd, learned = _cross_fitted(residuals, hidden.maskings, len(unit)), Spread.of(residuals, len(unit))
-    values = ValueScores(*own) if np.isfinite(own).all() else ValueScores.gaussian(errors, sd)
+    values = ValueScores(*own) if np.isfinite(own).all() else ValueScores.of(errors, sd)
     scores = BlockScores.of(errors, values, hidden.blocks, len(hidden.labels))
     return Trial(errors, sd, values.errors, scores, float(np.mean(seconds)), learned)
 
@@ -164,7 +115,8 @@ class _Fits:
         for number, imputer, seconds in self.compared:
             if number == masking and _is_part_of(method, imputer):
                 masked = self.table._replace(values=np.where(cells, np.nan, self.table.values))
-                filled = imputer._given_by(imputer.regressor_.with_structure(method.structure), masked)
+                imputer = imputer._with_structure(method.structure)
+                filled = imputer._given_by(imputer.regressor_, masked)
                 return _Filling(*filled.moments, filled.scored(self.table.values)), seconds
         start = time.process_time()
         imputer, filling = _fitted(self.table.hiding(cells), self.table, method)

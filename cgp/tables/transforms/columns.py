@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from cgp.comparisons import gaussian_scores
+from cgp.comparisons import normal_errors, student_reach, student_scores
 from cgp.regression.posterior import Marginals, Posterior
 
 from .kinds import Transform, Unchanged
@@ -41,9 +41,11 @@ class ValueScores(NamedTuple):
     crps: Array
 
     @classmethod
-    def gaussian(cls, errors: Array, sd: Array) -> Self:
-        """Scores of Gaussians with these errors and standard deviations."""
-        return cls(errors / sd, *gaussian_scores(errors, sd))
+    def of(cls, errors: Array, sd: Array, freedom: Array | float = np.inf) -> Self:
+        """Scores of errors of Gaussians, or of Student's t, with these standard deviations."""
+        freedom = np.broadcast_to(freedom, np.shape(errors))
+        scale = sd * np.sqrt(1.0 - 2.0 / freedom)
+        return cls(normal_errors(errors / scale, freedom), *student_scores(errors, scale, freedom))
 
     def in_units(self, unit: Array) -> ValueScores:
         """The scores of values that are divided by units."""
@@ -136,8 +138,8 @@ class Transforms:
             second += share * np.square(away).mean(0)
         return Marginals(centre + first, np.sqrt((second - first**2).clip(min=0.0)))
 
-    def scores(self, truth: Array, mean: Array, sd: Array) -> ValueScores:
-        """Scores of values whose transforms are Gaussian.
+    def scores(self, truth: Array, mean: Array, sd: Array, freedom: Array | float = np.inf) -> ValueScores:
+        """Scores of values whose transforms are Gaussian, or have Student's t.
 
         The CRPS is that of 400 quantiles in columns that are transformed, and exact in the others.
 
@@ -145,14 +147,16 @@ class Transforms:
             truth: ``(n, P)``, NaN for values without a score.
             mean: of their transforms, ``(n, P)``.
             sd: likewise.
+            freedom: degrees of freedom, ``(n, P)``, infinite for Gaussians.
 
         Returns:
             ``(n, P)`` each.
         """
-        errors, nll, crps = ValueScores.gaussian(self.forward(truth) - mean, sd)
+        freedom = np.broadcast_to(freedom, mean.shape)
+        errors, nll, crps = ValueScores.of(self.forward(truth) - mean, sd, freedom)
         for p in self.changed:
             nll[:, p] -= self.kinds[p].log_slope(truth[:, p].clip(*self.kinds[p].ends))
-            crps[:, p] = _quantile_score(self.kinds[p], mean[:, p], sd[:, p], truth[:, p])
+            crps[:, p] = _quantile_score(self.kinds[p], mean[:, p], sd[:, p], freedom[:, p], truth[:, p])
         return ValueScores(errors, nll, crps)
 
     def _applied(self, function: str, values: Array, outputs: Array | None) -> Array:
@@ -246,10 +250,10 @@ class TransformedPosterior:
         return np.where(np.isin(outputs, self.transforms.changed), slopes / sd, 1.0)
 
 
-def _quantile_score(kind: Transform, mean: Array, sd: Array, truth: Array) -> Array:
+def _quantile_score(kind: Transform, mean: Array, sd: Array, freedom: Array, truth: Array) -> Array:
     """The CRPS as twice the mean of the quantiles' scores."""
     score = np.zeros_like(truth)
     for level in _LEVELS:
-        error = truth - kind.inverse(mean + norm.ppf(level) * sd)
+        error = truth - kind.inverse(mean + student_reach(norm.ppf(level), freedom) * sd)
         score += np.maximum(level * error, (level - 1.0) * error)
     return score * (2.0 / len(_LEVELS))

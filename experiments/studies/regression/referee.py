@@ -10,7 +10,7 @@ import numpy as np
 from cgp import CorrelatedGPImputer, GapReport, assess_gaps
 from cgp.tables.frames.gaps import runs_of
 from cgp.tables.frames.table import read_table
-from cgp.tables.referee.trials import HiddenBlocks
+from cgp.tables.masking import HiddenBlocks
 from experiments.studies.regression.multioutput import SETS
 from experiments.studies.regression.problems import GAPS, Array, losses, with_gaps
 from experiments.studies.regression.report import cached_row, write_results

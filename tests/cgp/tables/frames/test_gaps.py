@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from cgp.tables.conformal import gap_labels
 from cgp.tables.frames.gaps import EDGE, length_bin, length_label, made_runs, ordered_rows, row_distances, runs_of
-from cgp.tables.referee.masking import hidden_cells, masked_blocks
+from cgp.tables.masking import hidden_cells, masked_blocks
 
 TABLES = arrays(bool, st.tuples(st.integers(1, 12), st.integers(1, 3)))
 

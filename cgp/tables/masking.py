@@ -8,9 +8,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cgp.tables.frames.gaps import EDGE, Runs, Shape, length_bin, length_label
+from .frames.gaps import (
+    EDGE,
+    Runs,
+    Shape,
+    length_bin,
+    length_label,
+    made_runs,
+    ordered_rows,
+    row_distances,
+    runs_of,
+)
+from .frames.table import Table
 
-__all__ = ["Block", "class_order", "hidden_cells", "masked_blocks"]
+__all__ = ["Block", "HiddenBlocks", "class_order", "hidden_cells", "masked_blocks"]
 
 Booleans = NDArray[np.bool_]
 Integers = NDArray[np.int64]
@@ -36,6 +47,54 @@ class Block(NamedTuple):
     rows: Integers
     columns: Integers
     label: str
+
+
+class HiddenBlocks(NamedTuple):
+    """Blocks of several maskings, value by value.
+
+    Attributes:
+        rows: of the table, ``(m,)``.
+        columns: ``(m,)``.
+        blocks: the number of each value's block, ``(m,)``.
+        distances: rows to the nearest visible value of the column, ``(m,)``.
+        maskings: of the blocks, ``(B,)``.
+        labels: classes of the blocks, ``(B,)``.
+        runs: the pattern that they were drawn from.
+    """
+
+    rows: Integers
+    columns: Integers
+    blocks: Integers
+    distances: Integers
+    maskings: Integers
+    labels: NDArray[np.str_]
+    runs: Runs
+
+    @classmethod
+    def of(cls, table: Table, maskings: int, share: float, seed: int) -> HiddenBlocks:
+        """Blocks like the gaps of a table, or of a few lengths where it has none."""
+        ordered = table.inputs.shape[1] == 1
+        order = ordered_rows(table.inputs)
+        missing = table.missing[order]
+        runs = runs_of(missing, ordered=ordered) if missing.any() else made_runs(*missing.shape, ordered=ordered)
+        drawn = masked_blocks(~missing, runs, maskings, share, seed)
+        blocks = [block for masking in drawn for block in masking]
+        if not blocks:
+            raise ValueError("X: expected values that can be hidden, got too few in every column")
+        masked = [missing | hidden_cells(masking, missing.shape) for masking in drawn]
+        apart = [row_distances(each, ordered=ordered) for each in masked]
+        number = np.repeat(np.arange(len(drawn)), [len(masking) for masking in drawn])
+        cells = [(order[b.rows], b.columns, apart[k][b.rows, b.columns]) for k, b in zip(number, blocks, strict=True)]
+        rows, columns, away = (np.concatenate(part) for part in zip(*cells, strict=True))
+        of_values = np.repeat(np.arange(len(blocks)), [len(block.rows) for block in blocks])
+        return cls(rows, columns, of_values, away, number, np.array([block.label for block in blocks]), runs)
+
+    def cells(self, masking: int, shape: tuple[int, int]) -> NDArray[np.bool_]:
+        """Which cells of the table ``(n, P)`` a masking hides."""
+        result = np.zeros(shape, dtype=bool)
+        values = self.maskings[self.blocks] == masking
+        result[self.rows[values], self.columns[values]] = True
+        return result
 
 
 def class_order(labels: list[str]) -> list[str]:

@@ -1,0 +1,182 @@
+"""How far values in gaps are from their predictions: scale and tails by class of gap, learned from hidden blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm, t
+
+from cgp.comparisons import LEVEL, Difference, student_reach
+from cgp.regression.posterior import Posterior
+
+from .conformal import conformal_factor, gap_labels
+from .frames.gaps import ordered_rows
+from .frames.table import Table
+from .masking import HiddenBlocks
+
+__all__ = ["ScaledPosterior", "Tail", "Tails", "learned_tails"]
+
+Array = NDArray[np.float64]
+
+_MASKINGS, _SHARE = 4, 0.1
+_FEWEST, _MOST = 500, 20_000  # values of a table below which nothing is learned, and that are enough
+_FREEDOMS = (3.0, 4.0, 5.0, 7.0, 10.0, 15.0, 30.0, np.inf)
+_SCALES = np.geomspace(0.1, 3.0, 69)
+_LEAST_GAIN, _CLEAR = 0.02, 2.0  # nats a value, and standard errors
+_GAUSSIAN = float(norm.isf(LEVEL / 2))
+
+
+class Tail(NamedTuple):
+    """Student's t of errors that are divided by their predictive standard deviations.
+
+    Attributes:
+        scale: of the distribution.
+        freedom: its degrees of freedom, above 2; infinite for a Gaussian.
+    """
+
+    scale: float = 1.0
+    freedom: float = np.inf
+
+    @property
+    def deviation(self) -> float:
+        r"""Its standard deviation :math:`s\sqrt{\nu / (\nu - 2)}`."""
+        return self.scale / float(np.sqrt(1.0 - 2.0 / self.freedom))
+
+    def log_density(self, errors: Array) -> Array:
+        """Of errors, of any shape."""
+        law = norm if np.isinf(self.freedom) else t(self.freedom)
+        return np.asarray(law.logpdf(errors / self.scale) - np.log(self.scale))
+
+    @classmethod
+    def of(cls, errors: Array, blocks: NDArray[np.int64]) -> Self:
+        """The most likely one whose 95 % interval covers hidden blocks, the Gaussian unless its gain is clear.
+
+        Args:
+            errors: ``(m,)``, divided by their standard deviations.
+            blocks: the block of each, ``(m,)``.
+
+        Returns:
+            The distribution.
+        """
+        least = conformal_factor(np.abs(errors), blocks, 1.0 - LEVEL)
+        laws = [cls(float(scale), freedom) for freedom in _FREEDOMS for scale in _SCALES]
+        wide = [law for law in laws if student_reach(_GAUSSIAN, law.freedom) * law.deviation >= least]
+        if not wide:
+            return cls()
+        best = max(wide, key=lambda law: float(law.log_density(errors).mean()))
+        numbers = np.unique(blocks, return_inverse=True)[1]
+        gain = Difference.of_groups(best.log_density(errors) - cls().log_density(errors), numbers)
+        return best if gain.exceeds(_LEAST_GAIN, _CLEAR) else cls()
+
+
+class Tails(NamedTuple):
+    """The distributions of errors in gaps, by class of gap; the Gaussian in classes that are not named.
+
+    Attributes:
+        laws: by class.
+    """
+
+    laws: Mapping[str, Tail]
+
+    def scaled(self, posterior: Posterior, table: Table) -> Posterior:
+        """The posterior with the deviations of a table's gaps."""
+        factors = self._at(table, "deviation")
+        return posterior if (factors == 1.0).all() else ScaledPosterior(posterior, table.inputs, factors)
+
+    def freedoms(self, table: Table) -> Array:
+        """Degrees of freedom of the values of a table, ``(n, P)``."""
+        return self._at(table, "freedom")
+
+    def _at(self, table: Table, name: str) -> Array:
+        values = np.full(table.missing.shape, getattr(Tail(), name))
+        labels = gap_labels(table.inputs, table.missing) if self.laws else None
+        for label, law in self.laws.items():
+            values[labels == label] = getattr(law, name)
+        return values
+
+
+def learned_tails(posterior: Posterior, table: Table) -> Tails:
+    """The distributions of the errors of values that are hidden in the pattern of a table's gaps, without a refit.
+
+    Long tables are represented by the 20,000 values in their middle.
+
+    Args:
+        posterior: fitted to the table, a series.
+        table: its inputs, and the values that were fitted to.
+
+    Returns:
+        By class of gap, of those with enough hidden blocks and a clear gain.
+    """
+    seen = ~table.missing
+    if table.inputs.shape[1] > 1 or seen.sum() < _FEWEST:
+        return Tails({})
+    order = ordered_rows(table.inputs)
+    count = np.cumsum(seen[order].sum(axis=1))
+    middle = order[np.abs(2 * count - count[-1]) <= _MOST]
+    part = table._replace(inputs=table.inputs[middle], values=table.values[middle], left_out=table.left_out[middle])
+    try:
+        hidden = HiddenBlocks.of(part, _MASKINGS, _SHARE, 0)
+    except ValueError:  # nothing can be hidden
+        return Tails({})
+    errors = np.empty(len(hidden.rows))
+    for masking in range(_MASKINGS):
+        kept, cells = np.zeros_like(seen), hidden.cells(masking, part.values.shape)
+        kept[middle] = ~np.isnan(part.values) & ~cells
+        rows = cells.any(axis=1)
+        errors_at = np.full(part.values.shape, np.nan)
+        mean, sd = posterior.given(kept).marginals(part.inputs[rows])
+        errors_at[rows] = (part.values[rows] - mean) / sd
+        chosen = hidden.maskings[hidden.blocks] == masking
+        errors[chosen] = errors_at[hidden.rows[chosen], hidden.columns[chosen]]
+    labels = hidden.labels[hidden.blocks]
+    laws = {str(each): Tail.of(errors[labels == each], hidden.blocks[labels == each]) for each in np.unique(labels)}
+    return Tails({label: law for label, law in laws.items() if law != Tail()})
+
+
+class ScaledPosterior(Posterior):
+    """A posterior whose deviations are multiplied by factors at the gaps of a table.
+
+    Args:
+        posterior: of P columns.
+        inputs: of the table, ``(n, d)``.
+        factors: ``(n, P)``.
+    """
+
+    def __init__(self, posterior: Posterior, inputs: Array, factors: Array) -> None:
+        super().__init__(posterior.models, posterior.units, posterior.observed, posterior._conditions)
+        self._gaps, self._factors = inputs, factors
+
+    def members(self, X: Array, *, include_noise: bool) -> tuple[Array, Array]:
+        """As :meth:`.Posterior.members`, each about the mean of all."""
+        means, variances = super().members(X, include_noise=include_noise)
+        factors, centre = self._factors_at(X), means.mean(0)
+        return centre + factors * (means - centre), factors**2 * variances
+
+    def draw_at(
+        self, X: Array, outputs: Array, count: int, random_state: Any = 0, *, include_noise: bool = False
+    ) -> Array:
+        """As :meth:`.Posterior.draw_at`."""
+        draws = super().draw_at(X, outputs, count, random_state, include_noise=include_noise)
+        outputs = np.asarray(outputs)
+        mean, factors = (values[np.arange(len(X)), outputs] for values in (self.marginals(X).mean, self._factors_at(X)))
+        return np.asarray(mean + factors * (draws - mean))
+
+    def totals(
+        self, X: Array, outputs: Array, weights: Array, sums: Array, *, include_noise: bool = True
+    ) -> tuple[Array, Array]:
+        """As :meth:`.Posterior.totals`."""
+        cells = np.arange(len(X)), outputs
+        scaled = weights * self._factors_at(X)[cells]
+        variances = super().totals(X, outputs, scaled, sums, include_noise=include_noise)[1]
+        return np.bincount(sums, weights * self.marginals(X).mean[cells]), variances
+
+    def _factors_at(self, X: Array) -> Array:
+        """The factors at inputs ``(t, d)``, 1 where there is no gap, ``(t, P)``."""
+        both, number = np.unique(np.concatenate([self._gaps, X]), axis=0, return_inverse=True)
+        found, number = np.ones((len(both), self.num_outputs)), number.reshape(-1)
+        rows, columns = np.nonzero(self._factors != 1.0)
+        found[number[rows], columns] = self._factors[rows, columns]
+        return found[number[len(self._gaps) :]]
