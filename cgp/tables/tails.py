@@ -122,15 +122,14 @@ def learned_tails(posterior: Posterior, table: Table) -> Tails:
     except ValueError:  # nothing can be hidden
         return Tails({})
     errors = np.empty(len(hidden.rows))
-    for masking in range(_MASKINGS):
-        kept, cells = np.zeros_like(seen), hidden.cells(masking, part.values.shape)
-        kept[middle] = ~np.isnan(part.values) & ~cells
+    for masking in np.unique(hidden.maskings):
+        cells, chosen = hidden.cells(masking, part.missing.shape), hidden.maskings[hidden.blocks] == masking
+        kept, standardised = np.zeros_like(seen), np.empty(part.missing.shape)
+        kept[middle] = ~part.missing & ~cells
         rows = cells.any(axis=1)
-        errors_at = np.full(part.values.shape, np.nan)
         mean, sd = posterior.given(kept).marginals(part.inputs[rows])
-        errors_at[rows] = (part.values[rows] - mean) / sd
-        chosen = hidden.maskings[hidden.blocks] == masking
-        errors[chosen] = errors_at[hidden.rows[chosen], hidden.columns[chosen]]
+        standardised[rows] = (part.values[rows] - mean) / sd
+        errors[chosen] = standardised[hidden.rows[chosen], hidden.columns[chosen]]
     labels = hidden.labels[hidden.blocks]
     laws = {str(each): Tail.of(errors[labels == each], hidden.blocks[labels == each]) for each in np.unique(labels)}
     return Tails({label: law for label, law in laws.items() if law != Tail()})
@@ -171,7 +170,8 @@ class ScaledPosterior(Posterior):
         cells = np.arange(len(X)), outputs
         scaled = weights * self._factors_at(X)[cells]
         variances = super().totals(X, outputs, scaled, sums, include_noise=include_noise)[1]
-        return np.bincount(sums, weights * self.marginals(X).mean[cells]), variances
+        means: Array = np.bincount(sums, weights * self.marginals(X).mean[cells])
+        return means, variances
 
     def _factors_at(self, X: Array) -> Array:
         """The factors at inputs ``(t, d)``, 1 where there is no gap, ``(t, P)``."""

@@ -56,7 +56,7 @@ class BlockScores(NamedTuple):
 
         Example:
             >>> error = np.array([0.0])
-            >>> scores = BlockScores.of(error, ValueScores.gaussian(error, np.array([1.0])), np.array([0]), 1)
+            >>> scores = BlockScores.of(error, ValueScores.of(error, np.array([1.0])), np.array([0]), 1)
             >>> float(scores.nll[0]).__round__(3), float(scores.crps[0]).__round__(3)
             (0.919, 0.234)
         """

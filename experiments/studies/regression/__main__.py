@@ -12,6 +12,7 @@ from experiments.studies.regression.multioutput import jura, multioutput
 from experiments.studies.regression.referee import referee
 from experiments.studies.regression.series import series
 from experiments.studies.regression.sparse import scaling, uci
+from experiments.studies.regression.tails import tails
 from experiments.studies.regression.totals import totals
 from experiments.studies.regression.transforms import transforms
 
@@ -30,6 +31,7 @@ if __name__ == "__main__":
             multioutput,
             referee,
             series,
+            tails,
             totals,
             transforms,
             uci,

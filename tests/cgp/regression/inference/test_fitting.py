@@ -49,6 +49,25 @@ def test_single_start_goes_to_its_end_without_a_lap(monkeypatch):
     assert allowed[1:4] == [20, 20, 20]
 
 
+def test_starts_race_on_a_part_of_many_observations():
+    """And end where a fit from the best start on all ends."""
+    time = torch.arange(540.0, dtype=torch.float64) / 30.0
+    y = torch.sin(2.0 * time) + 0.1 * torch.randn(540, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    rows, sizes = torch.stack([time, torch.zeros_like(time)], dim=-1), []
+
+    class Counted(CorrelatedGPRegression):
+        def log_evidence(self):
+            sizes.append(len(self.train_targets))
+            return super().log_evidence()
+
+    raced, alone = Counted(rows, y, 1), CorrelatedGPRegression(rows, y, 1)
+    fit = fit_model(raced)
+    assert sizes.count(500) > sizes.count(540) > 5
+    assert sizes[:5] == [500] * 5
+    assert fit.loss <= fit_model(alone, race=False).loss + 1e-3
+    assert len(raced.train_targets) == 540
+
+
 def test_every_structure_but_the_first_starts_at_the_end_of_another(monkeypatch):
     raced = {}
 

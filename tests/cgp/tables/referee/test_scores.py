@@ -14,7 +14,7 @@ from cgp.tables.transforms.columns import ValueScores
 
 def test_scores_of_a_block_are_means_over_its_values():
     errors, sd, blocks = np.array([0.3, -1.2, 2.0]), np.array([0.5, 1.0, 0.7]), np.array([1, 0, 1])
-    scores = BlockScores.of(errors, ValueScores.gaussian(errors, sd), blocks, 2)
+    scores = BlockScores.of(errors, ValueScores.of(errors, sd), blocks, 2)
     nll = -norm.logpdf(errors, scale=sd)
     crps = [
         quad(lambda x, s=s, e=e: (norm.cdf(x / s) - (x >= e)) ** 2, -20, 20, points=[e], limit=200)[0]

@@ -1,0 +1,137 @@
+"""Scale and tails of errors by class of gap."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm, t
+
+from cgp import CorrelatedGPImputer, CorrelatedGPRegressor
+from cgp.comparisons import student_reach
+from cgp.tables.conformal import gap_labels
+from cgp.tables.frames.table import read_table
+from cgp.tables.tails import ScaledPosterior, Tail, Tails, learned_tails
+from cgp.tables.transforms.kinds import BoxCox
+
+BLOCKS = np.arange(400) // 4
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Two columns with noise of Student's t, and gaps of one and of four rows."""
+    rng, time = np.random.default_rng(1), np.linspace(0.0, 30.0, 400)
+    values = np.column_stack([np.sin(time), np.cos(time)]) + 0.1 * t(3).rvs((400, 2), random_state=rng)
+    values[rng.choice(400, 12, replace=False), 0] = np.nan
+    for first in range(30, 400, 60):
+        values[first : first + 4, 1] = np.nan
+    return values
+
+
+@pytest.fixture(scope="module")
+def regressor(table):
+    x = np.arange(400.0)[:, None]
+    return CorrelatedGPRegressor(kernel="matern32", structure="coregionalised", random_state=0).fit(x, table)
+
+
+def imputer_of(table, tails, transforms=None):
+    """An imputer with these tails."""
+    imputer = CorrelatedGPImputer(kernel="matern32", structure="coregionalised", transforms=transforms, random_state=0)
+    imputer.fit(table)
+    imputer.tails_, imputer._known = tails, None
+    return imputer
+
+
+@pytest.mark.parametrize(("scale", "freedom"), [(0.4, 4.0), (1.5, np.inf)])
+def test_laws_are_found(scale, freedom):
+    sampled = t(freedom) if np.isfinite(freedom) else norm()
+    errors = scale * sampled.rvs(4000, random_state=0)
+    law = Tail.of(errors, np.arange(4000) // 4)
+    assert abs(np.log(law.scale / scale)) < 0.1
+    assert law.freedom == freedom or min(law.freedom, freedom) >= 15.0
+    inside = np.abs(errors) <= student_reach(norm.isf(0.025), law.freedom) * law.deviation
+    assert 0.945 <= inside.mean() < 0.97
+
+
+def test_nothing_is_learned_where_it_is_not_clear():
+    normal = np.random.default_rng(0).normal(size=400)
+    assert Tail.of(normal, BLOCKS) == Tail()
+    assert Tail.of(0.2 * normal[:60], BLOCKS[:60]) == Tail()  # of 15 blocks no interval of 95 % is known
+    assert Tail.of(0.2 * normal, BLOCKS) != Tail()
+
+
+def test_deviation_is_that_of_the_law():
+    assert Tail(0.5, 5.0).deviation == pytest.approx(0.5 * t(5.0).std())
+    assert Tail(0.5).deviation == 0.5
+
+
+def test_hidden_values_are_predicted_without_a_refit(regressor, table):
+    """From the observations that are left, by the dense algebra of the same parameters."""
+    kept = ~np.isnan(table)
+    kept[100:110, 0] = False
+    mean, sd = regressor.posterior_.given(kept).marginals(np.arange(100.0, 110.0)[:, None])
+    model, units = regressor.model_, regressor.posterior_.units
+    rows, noise = model.train_inputs[0], model.noise().detach()
+    places = regressor.posterior_._rows(np.arange(100.0, 110.0)[:, None])
+    column = rows[:, -1].numpy() == units.numbers[0]
+    left = ~(column & np.isin(np.round(units.inputs.undo(rows[:, :1].numpy())[:, 0]), np.arange(100, 110)))
+    K = (model.covar_module(rows[left]).to_dense().detach() + noise[left].diag()).numpy()
+    across = model.covar_module(places, rows[left]).to_dense().detach().numpy()
+    weights = np.linalg.solve(K, across.T)
+    expected = model.mean_module(places).detach().numpy() + weights.T @ model.residual().detach().numpy()[left]
+    variance = model.covar_module(places).to_dense().detach().numpy().diagonal() - (across * weights.T).sum(1)
+    expected = units.outputs.undo(expected.reshape(10, 2))
+    np.testing.assert_allclose(mean, expected, atol=1e-8)
+    with_noise = variance.reshape(10, 2)[:, 0] + float(noise[column][0])
+    np.testing.assert_allclose(sd[:, 0], np.sqrt(with_noise) * units.outputs.unit[0], rtol=1e-6)
+
+
+def test_a_series_learns_its_tails(regressor, table):
+    numbers, _ = read_table(table, None)
+    laws = learned_tails(regressor.posterior_, numbers).laws
+    assert "1" in laws
+    assert laws["1"].freedom <= 10.0
+    few = numbers._replace(values=numbers.values[:200], inputs=numbers.inputs[:200], left_out=numbers.left_out[:200])
+    assert learned_tails(regressor.posterior_, few).laws == {}
+
+
+@pytest.mark.parametrize("transforms", [None, {0: BoxCox(power=0.0, lower=-20.0)}])
+def test_everything_that_is_asked_has_the_tails(table, transforms):
+    laws = {"1": Tail(0.5, 3.0), "2–4": Tail(2.0)}
+    plain = imputer_of(table, Tails({}), transforms)
+    other = imputer_of(table, Tails(laws), transforms)
+    labels = gap_labels(np.arange(400.0)[:, None], np.isnan(table))
+    single, block = labels == "1", labels == "2–4"
+    assert single.any()
+    assert block.any()
+    mean, exact = other._filled._gaussian[0], plain._filled._gaussian[1]
+    np.testing.assert_allclose(other._filled._gaussian[1][block], 2.0 * exact[block])
+    np.testing.assert_allclose(other._filled._gaussian[1][single], 0.5 * np.sqrt(3.0) * exact[single])
+    (lower, upper), kinds = other.interval(0.9), other.transforms_
+    reach = 0.5 * t(3.0).ppf(0.95) * exact
+    np.testing.assert_allclose(upper[single], kinds.inverse(mean + reach)[single])
+    np.testing.assert_allclose(lower[single], kinds.inverse(mean - reach)[single])
+    truth = kinds.inverse(mean + 0.7)
+    scores = other._filled.scored(truth)
+    scale = 0.5 * exact[single]
+    slope = np.column_stack([kind.log_slope(truth[:, p]) for p, kind in enumerate(kinds.kinds)])[single]
+    np.testing.assert_allclose(scores.nll[single], np.log(scale) - t(3.0).logpdf(0.7 / scale) - slope)
+    drawn = np.stack(other.draws(3000))
+    np.testing.assert_allclose(drawn.std(0)[block], other.std_[block], rtol=0.1)
+    total, error = other.aggregate()
+    sums = drawn.sum(1)
+    np.testing.assert_allclose(sums.std(0), np.ravel(error), rtol=0.1)
+    assert (np.abs(sums.mean(0) - np.ravel(total)) < 4.0 * np.ravel(error) / np.sqrt(3000.0)).all()
+
+
+def test_factors_are_those_of_the_gap_at_an_input(regressor, table):
+    inputs, factors = np.arange(400.0)[:, None], np.where(np.isnan(table), 3.0, 1.0)
+    scaled, X = ScaledPosterior(regressor.posterior_, inputs, factors), np.array([[31.0], [31.0], [500.0]])
+    before = regressor.posterior_.marginals(X)
+    np.testing.assert_allclose(scaled.marginals(X).sd / before.sd, [[1.0, 3.0], [1.0, 3.0], [1.0, 1.0]])
+    np.testing.assert_array_equal(scaled.marginals(X).mean, before.mean)
+
+
+def test_tails_are_kept_on_disk(table, tmp_path):
+    imputer = imputer_of(table, Tails({"1": Tail(0.5, 3.0), "2–4": Tail(2.0)}))
+    imputer.save(tmp_path)
+    restored = CorrelatedGPImputer.load(tmp_path)
+    assert restored.tails_ == imputer.tails_
+    np.testing.assert_allclose(restored.interval()[0], imputer.interval()[0])
