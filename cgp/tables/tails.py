@@ -170,8 +170,8 @@ class ScaledPosterior(Posterior):
         cells = np.arange(len(X)), outputs
         scaled = weights * self._factors_at(X)[cells]
         variances = super().totals(X, outputs, scaled, sums, include_noise=include_noise)[1]
-        means: Array = np.bincount(sums, weights * self.marginals(X).mean[cells])
-        return means, variances
+        means = np.bincount(sums, weights * self.marginals(X).mean[cells])
+        return np.asarray(means, dtype=np.float64), variances
 
     def _factors_at(self, X: Array) -> Array:
         """The factors at inputs ``(t, d)``, 1 where there is no gap, ``(t, P)``."""
