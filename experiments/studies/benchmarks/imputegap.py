@@ -122,8 +122,9 @@ def imputegap_table(rows: pd.DataFrame) -> str:
     for (pattern, dataset), cell in rows.groupby(["pattern", "dataset"], sort=False):
         method = cell.set_index("method")
         ours = method.loc["cgp"]
-        best = method.drop(index="cgp").sort_values("rmse").iloc[0]
-        score = f"**{ours.rmse:.3f}**" if best.difference > -best.error else f"{ours.rmse:.3f}"
+        others = method.drop(index="cgp").sort_values("rmse")
+        best, is_behind = others.iloc[0], (others.difference < -others.error).any()
+        score = f"{ours.rmse:.3f}" if is_behind else f"**{ours.rmse:.3f}**"
         paired = f"{best.difference:+.3f} ± {best.error:.3f}"
         rest = f"{method.rmse['Interpolation']:.3f} | {ours.coverage:.3f} | {ours.seconds:.0f}"
         lines.append(f"| {dataset} | {pattern} | {score} | {best.name} {best.rmse:.3f} | {paired} | {rest} |")

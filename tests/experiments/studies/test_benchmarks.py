@@ -8,7 +8,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from experiments.studies.benchmarks.imputegap import GPImputer, grouped_difference
+from experiments.studies.benchmarks.imputegap import GPImputer, grouped_difference, imputegap_table
 from experiments.studies.benchmarks.sets import data_file
 from experiments.studies.benchmarks.tsi import PATTERNS, PUBLISHED, hidden, scores, table
 
@@ -54,6 +54,7 @@ def test_the_results_page_has_the_table_of_its_csv() -> None:
     results = Path(__file__).parents[3] / "docs" / "results"
     page = (results / "public-benchmarks.md").read_text(encoding="utf-8")
     assert table(pd.read_csv(results / "public-benchmarks.csv")) in page
+    assert imputegap_table(pd.read_csv(results / "imputegap.csv")) in page
 
 
 def test_a_cell_without_the_whole_table_has_a_line() -> None:
