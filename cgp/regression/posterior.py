@@ -52,7 +52,7 @@ class Posterior:
         if conditions is None:
             held = sum(model.held_entries() for model in self.models if model.batch())
             conditions = [model.condition() if held <= MOST_ENTRIES else None for model in self.models]
-        self._conditions = conditions
+        self.conditions = conditions
 
     @property
     def num_outputs(self) -> int:
@@ -176,7 +176,7 @@ class Posterior:
         """
         values = self.units.outputs.apply(y)[:, np.argsort(self.units.numbers)]
         further = Observations(self._inputs(X), values)
-        pairs = zip(self.models, self._conditions, strict=True)
+        pairs = zip(self.models, self.conditions, strict=True)
         extended = [model.extended(further.rows, further.targets, known) for model, known in pairs]
         models, conditions = [model for model, _ in extended], [known for _, known in extended]
         return Posterior(models, self.units, self.observed.appended(torch.as_tensor(~np.isnan(y))), conditions)
@@ -204,7 +204,7 @@ class Posterior:
     def _asked(self, ask: Callable[[Any, Any], tuple[Tensor, Tensor]]) -> tuple[Array, Array]:
         """Two results ``(..., n)`` of every model, one row for each member of the mixture, ``(S, n)``."""
         with torch.no_grad():
-            parts = [ask(model, known) for model, known in zip(self.models, self._conditions, strict=True)]
+            parts = [ask(model, known) for model, known in zip(self.models, self.conditions, strict=True)]
         first, second = (
             np.concatenate([value.numpy().reshape(-1, value.shape[-1]) for value in values])
             for values in zip(*parts, strict=True)
@@ -248,7 +248,7 @@ class Posterior:
         counts = np.split(np.bincount(members, minlength=sum(sizes)), np.cumsum(sizes)[:-1])
         draws = np.empty((count, len(rows)))
         parts = []
-        for model, each, known in zip(self.models, counts, self._conditions, strict=True):
+        for model, each, known in zip(self.models, counts, self.conditions, strict=True):
             if each.any():
                 ask = model.draw_readings if noisy else model.draw
                 parts.append(ask(rows, each.tolist(), known, generator=source).numpy())

@@ -20,6 +20,7 @@ from .observations import Observations, Parts, Scaling, Units
 from .posterior import Posterior
 from .solvers.choice import SOLVERS
 from .solvers.model import RegressionModel
+from .solvers.summed import first_member
 from .sums import Sums
 
 if TYPE_CHECKING:
@@ -85,14 +86,14 @@ def regressor_content(regressor: CorrelatedGPRegressor) -> tuple[dict[str, Any],
     plain["kernel"] = regressor.kernel or (kinds[0].kernel if sums is None else OF_SUMS)
     models = zip(posterior.models, kinds, strict=True)
     plain["models"] = [{"structure": kind.content(), "solver": model.name} for model, kind in models]
-    rows, targets = posterior.models[0].train_inputs[0], posterior.models[0].train_targets
-    tensors = {"rows": rows.reshape(-1, *rows.shape[-2:])[0], "targets": targets.reshape(-1, targets.shape[-1])[0]}
+    rows, targets = first_member(posterior.models[0])
+    tensors = {"rows": rows, "targets": targets}
     tensors["observed"] = posterior.observed.whole.byte()
     tensors["gross_errors"] = torch.as_tensor(regressor.gross_errors_).byte()
     tensors |= {f"accepted.{name}": torch.as_tensor(value) for name, value in regressor._accepted._asdict().items()}
     if sums is not None:
         plain["sums"] = list(sums.names)
-        tensors |= {f"sums.{name}": torch.as_tensor(value) for name, value in sums._asdict().items() if name != "names"}
+        tensors |= sums.tensors("sums.")
     tensors["numbers"] = torch.as_tensor(posterior.units.numbers)
     for name in _SCALED:
         scaling = getattr(posterior.units, name)
@@ -127,8 +128,7 @@ def restored_regressor(
     inputs, outputs = (Scaling(*(tensors[f"{name}.{each}"].numpy() for each in Scaling._fields)) for name in _SCALED)
     units = Units(inputs, outputs, tensors["numbers"].numpy())
     observed = tensors["observed"].bool()
-    given = {name: value.numpy() for name, value in part_of(tensors, "sums.").items()}
-    sums = Sums(**given, names=tuple(plain["sums"])) if given else None
+    sums = Sums.of_tensors(plain.get("sums", ()), part_of(tensors, "sums."))
     observations = Observations.of_rows(tensors["rows"], tensors["targets"], observed.shape[-1], units, sums)
     regressor._structures = [Structure.of_content(each["structure"]) for each in plain["models"]]
     models = []

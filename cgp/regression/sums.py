@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ class GivenSums(NamedTuple):
         values: ``(M,)``.
         noise: variances of their errors, ``(M,)``.
         known: number of a known reading, its sum, and its weight there, of k terms, ``(k,)`` each.
+        names: of the M sums.
     """
 
     places: Tensor
@@ -40,6 +42,7 @@ class GivenSums(NamedTuple):
     values: Tensor
     noise: Tensor
     known: tuple[Tensor, Tensor, Tensor]
+    names: tuple[str, ...]
 
     @property
     def reading_places(self) -> Tensor:
@@ -98,6 +101,27 @@ class Sums(NamedTuple):
         values, noise = (self.values - origin) / size, self.noise / size**2
         return self._replace(places=places, weights=weights / size[self.sums], values=values, noise=noise)
 
+    def tensors(self, prefix: str) -> dict[str, Tensor]:
+        """All but the names, by the name of the field after a prefix."""
+        return {prefix + name: torch.as_tensor(value) for name, value in self._asdict().items() if name != "names"}
+
+    @classmethod
+    def of_tensors(cls, names: Sequence[str], tensors: Mapping[str, Tensor]) -> Sums | None:
+        """Those of tensors by their field, None if there are none."""
+        given = {name: value.numpy() for name, value in tensors.items()}
+        return cls(**given, names=tuple(names)) if given else None
+
+    def without(self, outputs: Sequence[int]) -> Sums | None:
+        """Those that have no term of some outputs; None if there is none."""
+        kept = np.ones(len(self.values), dtype=bool)
+        kept[self.sums[np.isin(self.outputs, outputs)]] = False
+        if not kept.any():
+            return None
+        terms, names = kept[self.sums], tuple(np.array(self.names, dtype=object)[kept])
+        sums = (np.cumsum(kept) - 1)[self.sums[terms]]
+        each = {field: getattr(self, field)[kept] for field in ("values", "noise", "of_readings")}
+        return Sums(self.places[terms], self.weights[terms], sums, **each, names=names)
+
     def given(self, rows: Tensor, targets: Tensor) -> GivenSums:
         """What the sums say besides readings that are known.
 
@@ -127,7 +151,8 @@ class Sums(NamedTuple):
         terms = places[some], weights[some], number[sums[some]], readings
         inside = seen & (number[sums] >= 0)
         known = at[inside], number[sums[inside]], weights[inside]
-        return GivenSums(*terms, values[kept], torch.as_tensor(self.noise)[kept], known)
+        names = tuple(self.names[m] for m in kept.tolist())
+        return GivenSums(*terms, values[kept], torch.as_tensor(self.noise)[kept], known, names)
 
     def _independent(self, cells: Array, weights: Array, sums: Array, values: Array) -> Tensor:
         """The sums that do not follow from those before them; of these it is checked that they agree with those."""

@@ -26,7 +26,7 @@ from .products import covariance_columns, covariance_product, covariance_solve
 from .space import StateSpace
 from .totals import Terms
 
-__all__ = ["FunctionalPosterior", "Functionals", "total_log_evidence"]
+__all__ = ["FunctionalPosterior", "Functionals", "Response", "total_log_evidence"]
 
 _ENTRIES = 2**20  # of columns that are computed together
 _ROUNDING = 1e-8  # of a variance without the sums: what remains below is that of a sum that is known
@@ -76,6 +76,20 @@ class Functionals(NamedTuple):
         """The covariance of what the sums have besides those of the process, ``(M, M)``."""
         shares = self.shares
         return self.noise.diag() + shares.mT @ (self.variances[:, None] * shares)
+
+
+class Response(NamedTuple):
+    """How means at cells follow sums.
+
+    Attributes:
+        slopes: of the means by the values of the sums, ``(t, M)``.
+        error: values of the sums less their means given the readings, ``(M,)``.
+        covariance: of the sums given the readings, ``(M, M)``.
+    """
+
+    slopes: Tensor
+    error: Tensor
+    covariance: Tensor
 
 
 def total_log_evidence(
@@ -228,6 +242,11 @@ class FunctionalPosterior:
         if readings is not None and len(noise):
             result = result + torch.where((readings >= 0)[:, None], noise[readings], 0.0)
         return result.mT
+
+    def response(self, cells: Tensor, readings: Tensor | None = None) -> Response:
+        """How the means at cells follow the sums; cells and readings as in :meth:`marginals`."""
+        moved = torch.cholesky_solve(self._effects(cells, readings).mT, self._factor).mT
+        return Response(moved, self._error[:, 0], self._factor @ self._factor.mT)
 
     def leave_one_out(self, known: Tensor) -> tuple[Tensor, Tensor]:
         r"""Weights and precisions of the readings given the sums: those of :math:`(y, t)` at y.

@@ -15,6 +15,7 @@ from cgp.comparisons import student_reach
 from cgp.regression import Posterior
 
 from .conformal import Conformal, gap_labels
+from .constrained import ConstrainedPosterior
 from .totals import Totals, bins_of, checked_weights, sums_over, totals_of
 from .transforms.columns import TransformedPosterior, Transforms, ValueScores
 
@@ -203,6 +204,8 @@ class FilledTable:
     @cached_property
     def _gaussian(self) -> tuple[Array, Array]:
         """The moments of the transforms, or of the columns."""
+        if isinstance(self.posterior, ConstrainedPosterior):
+            return self._in_gaps(self.posterior.gaussian)
         return self._in_gaps(self._latent.marginals) if self._transforms.changed else self.moments
 
     def _ends(self, level: float, method: str = "gaussian", conformal: Conformal | None = None) -> tuple[Array, Array]:

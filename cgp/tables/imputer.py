@@ -20,9 +20,11 @@ from cgp.regression.covariances import MultiScale, Structure
 from cgp.regression.inference import MAP, Automatic, Inference, Windows
 from cgp.regression.inference.fitting import progress_line, seeded
 from cgp.regression.inference.maximum import criterion
+from cgp.regression.inference.setting import OF_SUMS
 from cgp.regression.solvers.choice import Cost
 from cgp.regression.sums import Sums
 
+from .constrained import constrained, split_sums
 from .filled import FilledTable, Forecast, Interval
 from .frames.codes import check_columns, suspected_codes, warn_of_strangers, warn_of_uneven_errors
 from .frames.coordinates import YEAR, Axis, offered_periods
@@ -97,6 +99,7 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     _parts: list[Table]
     _known: FilledTable | FilledPanel | None
     _given: Any  # panel
+    _curved: Sums | None = None  # known totals, if one is of a transformed column
 
     def __init__(
         self,
@@ -156,7 +159,10 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         summed = () if sums is None else np.unique(sums.outputs).tolist()
         check_columns(table.values, table.names, summed)
         self.transforms_ = chosen_transforms(self.transforms, table, summed)
-        self.regressor_ = self._fitted(table._replace(values=self.transforms_.forward(table.values)), sums)
+        linear, self._curved = split_sums(sums, self.transforms_)
+        if self._curved is not None:
+            self._regressor().estimate(table.inputs, table.outputs(), totals=sums)  # refuses what is no series
+        self.regressor_ = self._fitted(table._replace(values=self.transforms_.forward(table.values)), linear)
         self._parts, self._known = [table._replace(left_out=self.regressor_.gross_errors_)], None
         self.tails_ = self._learned_tails()
         self._warn_of_errors()
@@ -514,6 +520,8 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         if isinstance(self.structure, MultiScale):
             periods = self._axis.periods(self.structure.periods)
             options["structure"] = replace(self.structure, periods=periods)
+        if self.kernel is None and self._curved is not None:
+            options["kernel"] = OF_SUMS
         if self.inference == "auto":
             options["inference"] = Automatic(laplace_below=_SMALL)
         return CorrelatedGPRegressor(**options)
@@ -528,13 +536,16 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
 
     def _given_by(self, regressor: CorrelatedGPRegressor, table: Table) -> FilledTable:
         """A table beside what a regressor of the transforms says of it."""
+        if self._curved is not None:
+            return FilledTable(table, self._axis, constrained(regressor.posterior_, self.transforms_, self._curved))
         posterior = self.tails_.scaled(regressor.posterior_, table)
         return FilledTable(table, self._axis, self.transforms_.undone(posterior), self.tails_.freedoms(table))
 
     def _learned_tails(self) -> Tails:
         """The distributions of errors in gaps, where parameters are points and nothing but the table is known."""
         regressor, table = self.regressor_, self._table
-        if regressor.inference_ not in (MAP.name, Windows.name) or self.num_inducing or regressor.model_.totals:
+        has_totals = regressor.model_.totals or self._curved
+        if regressor.inference_ not in (MAP.name, Windows.name) or self.num_inducing or has_totals:
             return Tails({})
         values = np.where(table.known, self.transforms_.forward(table.values), np.nan)
         return learned_tails(regressor.posterior_, table._replace(values=values))

@@ -11,6 +11,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from cgp.regression.storage import regressor_content, restored_regressor, restored_settings, settings_content
+from cgp.regression.sums import Sums
 from cgp.weights import load_content, part_of, save_content
 
 from .conformal import Conformal
@@ -141,9 +142,13 @@ def write_imputer(imputer: Any, folder: str | Path) -> None:
         return
     plain, tensors = regressor_content(imputer.regressor_)
     table, values = _table_content(imputer._table.given)
-    content = {"settings": _settings(imputer), "regressor": plain, "table": table, "axis": _axis_content(imputer._axis)}
-    content["transforms"], content["tails"] = imputer.transforms_.content(), imputer.tails_.laws
+    content: dict[str, Any] = {"settings": _settings(imputer), "regressor": plain, "table": table}
+    content["axis"], content["tails"] = _axis_content(imputer._axis), imputer.tails_.laws
+    content["transforms"] = imputer.transforms_.content()
     values[_LEFT_OUT] = torch.as_tensor(imputer._table.left_out).byte()
+    if imputer._curved is not None:
+        content["totals"] = list(imputer._curved.names)
+        values |= imputer._curved.tensors("totals.")
     if hasattr(imputer, "conformal_"):
         content["conformal"] = imputer.conformal_.labels.tolist()
         values |= {f"conformal.{name}": torch.as_tensor(getattr(imputer.conformal_, name)) for name in _VALUES}
@@ -164,6 +169,7 @@ def read_imputer(kind: type[Imputer], folder: str | Path) -> Imputer:
     kinds = [Transform.of_content(each) for each in plain.get("transforms", [])]  # files of before have none
     imputer.transforms_ = Transforms(tuple(kinds), tuple(table.names)) if kinds else Transforms.none(table.names)
     imputer.tails_ = Tails({label: Tail(*law) for label, law in plain.get("tails", {}).items()})
+    imputer._curved = Sums.of_tensors(plain.get("totals", ()), part_of(tensors, "totals."))
     regressor = imputer._regressor()
     imputer.regressor_ = restored_regressor(regressor, plain["regressor"], tensors, table.outputs())
     imputer._parts, imputer._known = [table._replace(left_out=tensors[_LEFT_OUT].bool().numpy())], None

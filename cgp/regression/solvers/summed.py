@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -13,14 +13,14 @@ from cgp.functional.gaussians import lazy
 from cgp.kernels.canonical_kernel import noise_of_rows
 from cgp.regression.series_space import Series, member_of
 from cgp.regression.sums import Sums
-from cgp.statespace.functionals import FunctionalPosterior, Functionals, total_log_evidence
+from cgp.statespace.functionals import FunctionalPosterior, Functionals, Response, total_log_evidence
 from cgp.statespace.totals import Terms
 
 from .choice import Cost, Problem
 from .model import Moments, RegressionModel, flat_members
 from .series import SeriesCorrelatedGPRegression
 
-__all__ = ["SummedSeriesRegression"]
+__all__ = ["SummedReadings", "SummedSeriesRegression", "first_member"]
 
 
 class _Condition:
@@ -34,6 +34,38 @@ class _Condition:
         """The whole chain of each member, and its posterior."""
         with torch.no_grad():
             return [(series, FunctionalPosterior(*series.table, sums)) for series, sums in self._model.summed_members()]
+
+
+class SummedReadings(NamedTuple):
+    """Readings at rows, given readings and sums.
+
+    Attributes:
+        posterior: of the cells of a series.
+        cells: of the rows, ``(t,)``.
+        numbers: of the readings of sums, -1 for others, ``(t,)``.
+        mean: of the prior, ``(t,)``.
+        fresh: variance of the noise of those that no sum has, ``(t,)``.
+    """
+
+    posterior: FunctionalPosterior
+    cells: Tensor
+    numbers: Tensor
+    mean: Tensor
+    fresh: Tensor
+
+    def moments(self) -> Moments:
+        """Means and variances, ``(t,)`` each."""
+        mean, variance = self.posterior.marginals(self.cells, self.numbers)
+        return Moments(mean.to(self.mean) + self.mean, variance.to(self.mean) + self.fresh)
+
+    def response(self) -> Response:
+        """How the means follow the sums."""
+        return self.posterior.response(self.cells, self.numbers)
+
+    def draw(self, count: int, generator: torch.Generator | None = None) -> Tensor:
+        """Joint draws, ``(count, t)``."""
+        draws = self.mean + self.posterior.draw(count, self.cells, self.numbers, generator).to(self.mean)
+        return draws + self.fresh.sqrt() * torch.randn(draws.shape, generator=generator, dtype=torch.float64).to(draws)
 
 
 class SummedSeriesRegression(SeriesCorrelatedGPRegression):
@@ -69,6 +101,16 @@ class SummedSeriesRegression(SeriesCorrelatedGPRegression):
         self.totals, self._given = totals, totals.given(train_inputs, train_targets)
 
     @classmethod
+    def beside(cls, model: RegressionModel, totals: Sums) -> Self:
+        """A model of a series, of any solver, given sums too; parameters, and samples of them, are shared."""
+        other = cls.__new__(cls)
+        other.__dict__.update(vars(model))
+        rows, targets = first_member(model)
+        other.train_inputs, other.train_targets = (rows,), targets
+        other.totals, other._given = totals, totals.given(rows, targets)
+        return other.eval()
+
+    @classmethod
     def cost(cls, problem: Problem) -> Cost:
         """That of a series, and of a column for each sum."""
         seconds, memory = super().cost(problem)
@@ -90,7 +132,7 @@ class SummedSeriesRegression(SeriesCorrelatedGPRegression):
     def get_fantasy_model(self, inputs: Tensor, targets: Tensor, **kwargs: Any) -> Self:
         """As :meth:`.RegressionModel.get_fantasy_model`; readings of a sum that were not known are known then."""
         other = super().get_fantasy_model(inputs, targets, **kwargs)
-        other._given = self.totals.given(other.train_inputs[0], other.train_targets)
+        other._given = self.totals.given(*first_member(other))
         return other
 
     def summed_members(self, x: Tensor | None = None) -> Iterator[tuple[Series, Functionals]]:
@@ -110,10 +152,8 @@ class SummedSeriesRegression(SeriesCorrelatedGPRegression):
         """As :meth:`.RegressionModel.moments`; with noise, of the readings that the sums have."""
         if not noisy:
             return super().moments(x, condition)
-        readings, parts = self._given.readings_at(x), self._at(x, condition)
-        mean, variance = zip(*(posterior.marginals(cells, readings) for posterior, cells in parts), strict=True)
-        fresh = torch.where(readings < 0, noise_of_rows(self.likelihood, x), 0.0)
-        return Moments(self._stacked([*mean]) + self.mean_module(x), self._stacked([*variance]) + fresh)
+        parts = zip(*(each.moments() for each in self.readings(x, condition)), strict=True)
+        return Moments(*(self._stacked([*part]) for part in parts))
 
     @torch.no_grad()
     def leave_one_out(self) -> Moments:
@@ -134,18 +174,19 @@ class SummedSeriesRegression(SeriesCorrelatedGPRegression):
         self, x: Tensor, counts: Sequence[int], condition: Any = None, *, generator: torch.Generator | None = None
     ) -> Tensor:
         """As :meth:`.RegressionModel.draw`."""
-        return self._drawn(x, counts, condition, None, generator)
+        means, parts = flat_members(self.mean_module(x), self.batch()), []
+        for (posterior, cells), mean, count in zip(self._at(x, condition), means, counts, strict=True):
+            if count:
+                parts.append(mean + posterior.draw(count, cells, generator=generator).to(mean))
+        return torch.cat(parts)
 
     @torch.no_grad()
     def draw_readings(
         self, x: Tensor, counts: Sequence[int], condition: Any = None, *, generator: torch.Generator | None = None
     ) -> Tensor:
         """As :meth:`.RegressionModel.draw_readings`, of the readings that the sums have."""
-        readings = self._given.readings_at(x)
-        draws = self._drawn(x, counts, condition, readings, generator)
-        noise = flat_members(noise_of_rows(self.likelihood, x), self.batch())
-        sd = torch.where(readings < 0, noise, 0.0).sqrt().repeat_interleave(torch.tensor(counts), dim=0)
-        return draws + sd * torch.randn(draws.shape, generator=generator, dtype=torch.float64).to(draws)
+        members = zip(self.readings(x, condition), counts, strict=True)
+        return torch.cat([each.draw(count, generator) for each, count in members if count])
 
     @torch.no_grad()
     def total_variances(self, x: Tensor, weights: Tensor, sums: Tensor, condition: Any = None) -> Tensor:
@@ -170,6 +211,15 @@ class SummedSeriesRegression(SeriesCorrelatedGPRegression):
         return self.moments(x, condition, noisy=True).mean, covariance + noise - self._stacked(explained)
 
     @torch.no_grad()
+    def readings(self, x: Tensor, condition: Any = None) -> Iterator[SummedReadings]:
+        """The readings at rows ``(t, 2)``, of each member of the batch."""
+        numbers = self._given.readings_at(x)
+        means = flat_members(self.mean_module(x), self.batch())
+        noise = flat_members(torch.where(numbers < 0, noise_of_rows(self.likelihood, x), 0.0), self.batch())
+        for (posterior, cells), mean, fresh in zip(self._at(x, condition), means, noise, strict=True):
+            yield SummedReadings(posterior, cells, numbers, mean, fresh)
+
+    @torch.no_grad()
     def _marginals(self, x: Tensor, condition: Any) -> Moments:
         mean, variance = zip(*(posterior.marginals(cells) for posterior, cells in self._at(x, condition)), strict=True)
         return Moments(self._stacked([*mean]), self._stacked([*variance]))
@@ -192,15 +242,6 @@ class SummedSeriesRegression(SeriesCorrelatedGPRegression):
             is_same = len(series.residual) == len(known.residual)  # only rows of readings and sums
             yield posterior if is_same else FunctionalPosterior(*series.table, sums), series.line.cells[-len(x) :]
 
-    def _drawn(
-        self, x: Tensor, counts: Sequence[int], condition: Any, readings: Tensor | None, source: torch.Generator | None
-    ) -> Tensor:
-        means, parts = flat_members(self.mean_module(x), self.batch()), []
-        for (posterior, cells), mean, count in zip(self._at(x, condition), means, counts, strict=True):
-            if count:
-                parts.append(mean + posterior.draw(count, cells, readings, source).to(mean))
-        return torch.cat(parts)
-
     def _total_variances(
         self, x: Tensor, weights: Tensor, sums: Tensor, condition: Any, readings: Tensor | None
     ) -> Tensor:
@@ -209,3 +250,9 @@ class SummedSeriesRegression(SeriesCorrelatedGPRegression):
             terms = Terms(*np.divmod(cells.numpy(), shape), weights.double().numpy(), sums.numpy())
             parts.append(posterior.total_variances(cells, terms, readings))
         return self._stacked(parts)
+
+
+def first_member(model: RegressionModel) -> tuple[Tensor, Tensor]:
+    """The observations of a model whose members have the same: rows ``(n, d + 1)`` and values ``(n,)``."""
+    rows, targets = model.train_inputs[0], model.train_targets
+    return rows.reshape(-1, *rows.shape[-2:])[0], targets.reshape(-1, targets.shape[-1])[0]

@@ -47,16 +47,17 @@ def chosen_transforms(asked: Any, table: Table, summed: Sequence[int] = ()) -> T
         The transforms.
 
     Raises:
-        ValueError: if a transform is not known, does not take a value of its column, or is of one with known sums.
+        ValueError: if a transform is not known, does not take a value of its column, or is of one with sums only.
     """
     wishes, names = [_wish(each) for each in _by_column(asked, table)], tuple(table.names)
     for p in summed:
-        if wishes[p] not in (AUTO, Unchanged()):
+        if wishes[p] == AUTO:
+            wishes[p] = Unchanged()
+        elif wishes[p] != Unchanged() and np.isnan(table.values[:, p]).all():
             raise ValueError(
-                f"totals: expected columns that are not transformed, got {wishes[p]!r} for {names[p]!r}: its sums are "
-                f"no sums of transformed values; transforms={{..., {names[p]!r}: None}}, or leave its totals out"
+                f"totals: expected readings in a column that is transformed, got none for {names[p]!r}: totals do not "
+                f"say what its values are like; transforms={{..., {names[p]!r}: None}}, or add readings"
             )
-        wishes[p] = Unchanged()
     kinds = [wish if isinstance(wish, Transform) else Unchanged() for wish in wishes]
     _check_values(Transforms(tuple(kinds), names), table.values)
     order = ordered_rows(table.inputs)

@@ -515,7 +515,7 @@ def test_samples_too_large_for_memory_predict_the_same(monkeypatch):
     apart = CorrelatedGPRegressor(random_state=0, **KINDS["laplace"]).fit(X, Y)
     assert len(together.models_[0].train_targets) == 20
     assert [len(model.train_targets) for model in apart.models_] == [3] * 6 + [2]
-    assert all(known is None for known in apart.posterior_._conditions)
+    assert all(known is None for known in apart.posterior_.conditions)
     for result, expected in zip(apart.predict(X, return_std=True), together.predict(X, return_std=True), strict=True):
         np.testing.assert_allclose(result, expected, atol=1e-8)
     for result, expected in zip(apart.leave_one_out(), together.leave_one_out(), strict=True):

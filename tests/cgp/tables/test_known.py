@@ -175,12 +175,10 @@ def test_other_solvers_refuse_totals():
         CorrelatedGPImputer().fit([frame, frame], totals=totals)
 
 
-def test_columns_with_totals_are_not_transformed():
+def test_columns_with_totals_are_not_transformed_unless_asked():
     full, frame = series()
     totals = {"rain": weekly(full)[:8]}
     options = {"structure": "coregionalised", "inference": "map", "random_state": 0}
-    with pytest.raises(ValueError, match="expected columns that are not transformed, got 'log' for 'rain'"):
-        CorrelatedGPImputer(transforms="log").fit(frame, totals=totals)
     imputer = CorrelatedGPImputer(transforms={"rain": "auto", "flow": "log"}, **options).fit(frame, totals=totals)
     assert imputer.transforms_.changed == [0]
     pd.testing.assert_series_equal(by_week(imputer.transform(frame), totals["rain"]), totals["rain"], rtol=1e-10)
@@ -207,3 +205,13 @@ def test_windows_learn_of_readings_and_then_of_totals():
     assert imputer.aggregate("W").std["rain"].tolist()[:8] == [0.0] * 8
     assert imputer.regressor_.correlation_[0, 1] > 0.7
     assert (filled["rain"] - full["rain"])[:56].std() < 0.4 * full["rain"].std()
+
+
+def test_samples_of_parameters_take_later_readings_beside_totals():
+    full, frame = series()
+    totals = {"rain": weekly(full)[:3]}
+    imputer = CorrelatedGPImputer(structure="coregionalised", inference="laplace", random_state=0)
+    imputer.fit(frame[:40], totals=totals)
+    imputer.update(frame[40:45])
+    filled = imputer.transform(frame[:45])
+    pd.testing.assert_series_equal(by_week(filled, totals["rain"]), totals["rain"], rtol=1e-10)

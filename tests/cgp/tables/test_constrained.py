@@ -1,0 +1,157 @@
+"""Totals of transformed columns: draws beside quadrature of the exact density, and what is refused."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cgp.tables import CorrelatedGPImputer, KnownTotals
+from cgp.tables.transforms.kinds import BoxCox, Logit
+
+DAYS, GAP = 40, [20, 21, 22, 23]
+OPTIONS = {"structure": "coregionalised", "inference": "map", "random_state": 0}
+
+
+def table(transform):
+    """Two columns, of which the second has four missing values in a row."""
+    rng = np.random.default_rng(1)
+    index = pd.date_range("2023-01-02", periods=DAYS, freq="D")
+    level = np.cumsum(rng.normal(size=DAYS))
+    rain = transform.inverse(0.3 * level + rng.normal(size=DAYS))
+    full = pd.DataFrame({"flow": level + 0.3 * rng.normal(size=DAYS), "rain": rain}, index=index)
+    frame = full.copy()
+    frame.iloc[GAP, 1] = np.nan
+    return full, frame
+
+
+def over(full, *spans):
+    """Sums of the second column over days of the gap, from the first to the last."""
+    days = full.index[GAP]
+    intervals = pd.IntervalIndex.from_tuples([(days[i], days[j]) for i, j in spans], closed="both")
+    return pd.Series([full["rain"].iloc[GAP[i] : GAP[j] + 1].sum() for i, j in spans], index=intervals)
+
+
+def exact(imputer, ends, solved, size=500):
+    """Mean and standard deviation of the four values by quadrature of their density, as functions of two of them."""
+    transform = imputer.transforms_.kinds[1]
+    mean, covariance = imputer.regressor_.posterior_.covariance(imputer._table.inputs[GAP])
+    mean, covariance = mean[:, 1], covariance[:, 1][:, :, 1]
+    grid = ends[0] + (ends[1] - ends[0]) * (np.arange(size) + 0.5) / size
+    y = np.stack(solved(*np.meshgrid(grid, grid, indexing="ij")), axis=-1)
+    inside = ((y > transform.ends[0]) & (y < transform.ends[1])).all(axis=-1)
+    y = y[inside]
+    away = transform.forward(y) - mean
+    log = -0.5 * np.einsum("ni,ij,nj->n", away, np.linalg.inv(covariance), away) + transform.log_slope(y).sum(axis=-1)
+    shares = np.exp(log - log.max())
+    shares /= shares.sum()
+    centre = shares @ y
+    return centre, np.sqrt(shares @ np.square(y - centre))
+
+
+def drawn(imputer):
+    """Draws of the four values, ``(5000, 4)``."""
+    posterior, outputs = imputer._filled.posterior, np.ones(4, dtype=int)
+    draws = posterior._draws(imputer._table.inputs[GAP], outputs, 200, 25, 0)
+    return posterior.transforms.inverse(draws, outputs)
+
+
+@pytest.mark.parametrize("transform", [BoxCox(), Logit(margin=0.0)], ids=str)
+def test_draws_have_the_moments_of_the_exact_density(transform):
+    full, frame = table(transform)
+    totals = over(full, (0, 2), (1, 3))
+    imputer = CorrelatedGPImputer(transforms={"rain": transform}, **OPTIONS).fit(frame, totals={"rain": totals})
+    first, second = totals
+
+    def solved(b, c):
+        return first - b - c, b, c, second - b - c
+
+    mean, sd = exact(imputer, (0.0, min(first, second)), solved)
+    draws = drawn(imputer)
+    np.testing.assert_allclose(draws[:, :3].sum(axis=1), first, rtol=1e-11)
+    np.testing.assert_allclose(draws[:, 1:].sum(axis=1), second, rtol=1e-11)
+    np.testing.assert_allclose((draws.mean(axis=0) - mean) / sd, 0.0, atol=0.05)
+    np.testing.assert_allclose(draws.std(axis=0) / sd, 1.0, atol=0.05)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.2])
+def test_draws_that_reach_an_end_are_those_of_long_monte_carlo(noise):
+    """Draws without the total, weighted by how near they are to it."""
+    transform = BoxCox(power=0.5, shift=0.1)
+    full, frame = table(transform)
+    total = KnownTotals(over(full, (0, 2)), noise=noise)
+    imputer = CorrelatedGPImputer(transforms={"rain": transform}, **OPTIONS).fit(frame, totals={"rain": total})
+    mean, covariance = imputer.regressor_.posterior_.covariance(imputer._table.inputs[GAP])
+    rng = np.random.default_rng(0)
+    values = transform.inverse(rng.multivariate_normal(mean[:, 1], covariance[:, 1][:, :, 1], size=1_000_000))
+    sums = values[:, :3].sum(axis=1)
+    shares = np.exp(-0.5 * (sums - total.values.iloc[0]) ** 2 / (noise + (0.02 * sums.std()) ** 2))
+    shares /= shares.sum()
+    centre = shares @ values
+    sd = np.sqrt(shares @ np.square(values - centre))
+    draws = drawn(imputer)
+    np.testing.assert_allclose((draws.mean(axis=0) - centre) / sd, 0.0, atol=0.05)
+    np.testing.assert_allclose(draws.std(axis=0) / sd, 1.0, atol=0.05)
+    np.testing.assert_allclose((draws == 0.0).mean(axis=0), shares @ (values == 0.0), atol=0.01)
+    assert (draws == 0.0).mean() > 0.005
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    full, frame = table(BoxCox())
+    full.iloc[5, 0] = frame.iloc[5, 0] = frame.iloc[30, 1] = np.nan
+    totals = over(full, (0, 3))
+    flow = pd.Series(
+        [full["flow"].iloc[4:7].sum()], index=pd.IntervalIndex.from_tuples([tuple(full.index[[4, 6]])], "both")
+    )
+    return CorrelatedGPImputer(transforms={"rain": "log"}, **OPTIONS), full, frame, {"rain": totals, "flow": flow + 3.0}
+
+
+def in_gap(filled):
+    return filled["rain"].iloc[GAP].sum()
+
+
+def test_what_comes_out_has_the_totals(fitted, tmp_path):
+    imputer, _, frame, totals = fitted
+    filled = imputer.fit(frame, totals=totals).transform(frame)
+    for each in (filled, *imputer.draws(3)):
+        assert in_gap(each) == pytest.approx(totals["rain"].iloc[0], rel=1e-12)
+        assert each["flow"].iloc[4:7].sum() == pytest.approx(totals["flow"].iloc[0], rel=1e-10)
+        assert (each["rain"] > 0).all()
+    labels = np.where(np.isin(np.arange(DAYS), GAP), "gap", "rest")
+    found = imputer.aggregate(labels)
+    assert found.std["rain"].tolist()[0] == 0.0 < found.std["rain"].tolist()[1]
+    assert found.total["rain"].iloc[0] == pytest.approx(totals["rain"].iloc[0], rel=1e-12)
+    assert found.total["rain"].iloc[1] == pytest.approx(filled["rain"].sum() - in_gap(filled), rel=1e-10)
+    assert found.std["flow"].iloc[1] == 0.0
+    lower, upper = imputer.interval(0.95)
+    assert (lower["rain"].iloc[GAP] > 0).all()
+    assert (upper["rain"].iloc[GAP] > filled["rain"].iloc[GAP]).all()
+    with pytest.raises(ValueError, match="include_noise: expected True where totals of transformed"):
+        imputer.aggregate(labels, include_noise=False)
+    imputer.save(tmp_path)
+    pd.testing.assert_frame_equal(CorrelatedGPImputer.load(tmp_path).transform(frame), filled, rtol=1e-9)
+
+
+def test_later_readings_are_taken_from_the_totals(fitted):
+    imputer, full, frame, totals = fitted
+    imputer.fit(frame, totals=totals)
+    known = frame.copy()
+    known.iloc[GAP[:2], 1] = full["rain"].iloc[GAP[:2]]
+    filled = imputer.transform(known)
+    assert in_gap(filled) == pytest.approx(totals["rain"].iloc[0], rel=1e-12)
+    assert filled["rain"].iloc[GAP[0]] == full["rain"].iloc[GAP[0]]
+    known.iloc[GAP[:2], 1] = 10.0 * totals["rain"].iloc[0]
+    with pytest.raises(ValueError, match="what is missing of 'rain' .* to be between the ends of its column"):
+        imputer.transform(known)
+
+
+def test_what_cannot_be_used_is_refused(fitted):
+    imputer, _, frame, totals = fitted
+    rain = totals["rain"]
+    with pytest.raises(ValueError, match="of='readings' for 'rain' .*, whose column is transformed, got 'process'"):
+        imputer.fit(frame, totals={"rain": KnownTotals(rain, of="process")})
+    with pytest.raises(ValueError, match="readings in a column that is transformed, got none for 'rain'"):
+        imputer.fit(frame.assign(rain=np.nan), totals={"rain": rain})
+    with pytest.raises(ValueError, match="a total at or beyond 0 for every value"):
+        imputer.fit(frame, totals={"rain": 0.0 * rain}).transform(frame)
+    with pytest.raises(ValueError, match="one input and a Markov kernel such as 'matern32'"):
+        CorrelatedGPImputer(transforms="log", kernel="rbf").fit(np.exp(frame), totals={"rain": rain})
