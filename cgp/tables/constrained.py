@@ -15,6 +15,7 @@ Source:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -37,7 +38,8 @@ __all__ = ["ConstrainedPosterior", "constrained", "split_sums"]
 Array = NDArray[Any]
 
 _CHAINS, _OF_A_MEMBER, _WARM_UP = 50, 4, 10  # chains, and steps of each that are forgotten
-_DRAWS, _FEWEST_DRAWS, _MOST_DRAWN = 1000, 200, 20_000_000  # for moments; values that are held
+_DRAWS, _FEWEST_DRAWS, _MOST_DRAWN = 1000, 200, 5_000_000  # for moments; values that are held
+_AT_ONCE = 2**23  # values of all cells that are drawn together
 _LINEARISED, _NEAR = 4, 0.1  # times, and standard deviations by which the mode may still move
 _NEWTON, _STEP, _EXACT, _CLOSE = 80, 1.0, 1e-14, 1e-11  # steps, their length, and errors of totals
 _SHRINKS = 60
@@ -251,13 +253,18 @@ def _chains(known: _Known, member: SummedReadings, count: int, kept: int, source
     surface = _Surface(known, slopes[:terms], response.error.numpy(), precision, linear, values)
     generator = torch.Generator().manual_seed(int(source.randint(2**31 - 1)))
 
-    def fresh() -> Array:
-        return member.draw(count, generator).double().numpy() - mean
+    steps = _WARM_UP + kept
+    part = int(np.clip(_AT_ONCE // (count * member.posterior.points.mean.numel()), 1, steps + 1))
 
-    r, draws = fresh(), []
+    def fresh() -> Iterator[Array]:
+        while True:
+            yield from np.split(member.draw(count * part, generator).double().numpy() - mean, part)
+
+    others = fresh()
+    r, draws = next(others), []
     u, level = surface.reached((mean + r)[:, :terms])
-    for step in range(_WARM_UP + kept):
-        r, u, level = _slice(surface, mean, r, u, level, fresh(), source)
+    for step in range(steps):
+        r, u, level = _slice(surface, mean, r, u, level, next(others), source)
         if step >= _WARM_UP:
             draws.append(mean + r + u @ slopes.T)
     if not np.isfinite(level).all():
