@@ -145,7 +145,7 @@ class ScaledPosterior(Posterior):
     """
 
     def __init__(self, posterior: Posterior, inputs: Array, factors: Array) -> None:
-        super().__init__(posterior.models, posterior.units, posterior.observed, posterior._conditions)
+        super().__init__(posterior.models, posterior.units, posterior.observed, posterior.conditions)
         self._gaps, self._factors = inputs, factors
 
     def members(self, X: Array, *, include_noise: bool) -> tuple[Array, Array]:
