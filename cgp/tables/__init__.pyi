@@ -7,7 +7,7 @@ from .known import KnownTotals
 from .referee.comparison import assess_gaps
 from .referee.report import GapReport
 from .totals import Totals
-from .transforms.kinds import BoxCox, Logit, Transform, YeoJohnson
+from .transforms.kinds import BoxCox, Logit, Rectified, Transform, YeoJohnson
 
 __all__ = [
     "BoxCox",
@@ -18,6 +18,7 @@ __all__ = [
     "KnownTotals",
     "Logit",
     "ReadOptions",
+    "Rectified",
     "TableFile",
     "Totals",
     "Transform",

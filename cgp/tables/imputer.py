@@ -71,8 +71,9 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         inference: as the regressor's; "auto" is "laplace" from 51 to 199 observations, as intervals of sums over gaps
             are too narrow where parameters that so few leave open are taken for known.
         transforms: what makes columns Gaussian, of all or by name (of an array: by number): "log", "box-cox",
-            "yeo-johnson", "logit", an object such as :class:`.BoxCox`, or None. "auto" leaves a column as it is, unless
-            the likelihood of its values given those next to them is clearly higher. What is filled is the mean.
+            "yeo-johnson", "logit", "rectified" (for zeros such as no rain, with a probability of their own), an object
+            such as :class:`.BoxCox`, or None. "auto" leaves a column as it is, unless the likelihood of its values
+            given those next to them is clearly higher. What is filled is the mean.
         missing_values: a number, or several, such as -200, that stand for what is missing, besides NaN.
         random_state: seed of everything random.
         verbose: whether progress is shown; None shows it on a terminal, for fits of more than ten seconds.

@@ -15,7 +15,7 @@ from cgp.tables.frames.gaps import ordered_rows
 from cgp.tables.frames.table import Table
 
 from .columns import Transforms
-from .kinds import BoxCox, Logit, Transform, Unchanged, YeoJohnson
+from .kinds import BoxCox, Logit, Rectified, Transform, Unchanged, YeoJohnson
 
 __all__ = ["AUTO", "chosen_transforms", "restored_setting", "setting_content"]
 
@@ -153,6 +153,7 @@ _FAMILIES: Mapping[str, Callable[[Array], Sequence[Transform]]] = {
     "box-cox": lambda seen: _powers(seen, _POWERS),
     "yeo-johnson": _sided,
     "logit": _logits,
+    "rectified": lambda seen: [Rectified()] if seen.min() >= 0.0 else [],
 }
 
 

@@ -80,7 +80,7 @@ class Transforms:
     @property
     def changed(self) -> list[int]:
         """The columns that are transformed."""
-        return [column for column, kind in enumerate(self.kinds) if not isinstance(kind, Unchanged)]
+        return [column for column, kind in enumerate(self.kinds) if kind != Unchanged()]
 
     def forward(self, values: Array, outputs: Array | None = None) -> Array:
         """Transformed values.
@@ -141,7 +141,8 @@ class Transforms:
     def scores(self, truth: Array, mean: Array, sd: Array, freedom: Array | float = np.inf) -> ValueScores:
         """Scores of values whose transforms are Gaussian, or have Student's t.
 
-        The CRPS is that of 400 quantiles in columns that are transformed, and exact in the others.
+        The CRPS is that of 400 quantiles in columns that are transformed, and exact in the others. The NLL of an atom
+        is that of its probability, and its error 0 where it is more likely than not.
 
         Args:
             truth: ``(n, P)``, NaN for values without a score.
@@ -156,6 +157,9 @@ class Transforms:
         errors, nll, crps = ValueScores.of(self.forward(truth) - mean, sd, freedom)
         for p in self.changed:
             nll[:, p] -= self.kinds[p].log_slope(truth[:, p].clip(*self.kinds[p].ends))
+            if self.kinds[p].has_atom:
+                at = truth[:, p] <= self.kinds[p].ends[0]
+                errors[at, p], nll[at, p] = np.minimum(errors[at, p], 0.0), -norm.logcdf(errors[at, p])
             crps[:, p] = _quantile_score(self.kinds[p], mean[:, p], sd[:, p], freedom[:, p], truth[:, p])
         return ValueScores(errors, nll, crps)
 

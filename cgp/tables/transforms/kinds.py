@@ -13,7 +13,7 @@ from scipy.special import expit, inv_boxcox, logit
 
 from cgp.regression.covariances.structure import Named
 
-__all__ = ["BoxCox", "Logit", "Transform", "Unchanged", "YeoJohnson"]
+__all__ = ["BoxCox", "Logit", "Rectified", "Transform", "Unchanged", "YeoJohnson"]
 
 Array = NDArray[np.float64]
 
@@ -37,6 +37,11 @@ class Transform(Named):
     def ends(self) -> tuple[float, float]:
         """The lowest and the highest value that a filled one has."""
         return -math.inf, math.inf
+
+    @property
+    def has_atom(self) -> bool:
+        """Whether the lower end has a probability of its own."""
+        return False
 
     def curve(self, y: Array) -> Array:
         """T(y), of any shape, between the ends."""
@@ -79,6 +84,39 @@ class Unchanged(Transform):
     def log_slope(self, y: Array) -> Array:
         """0."""
         return np.zeros_like(y)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rectified(Unchanged):
+    r"""Values that are recorded as a lower end where they are below it, as no rain: a rectified Gaussian.
+
+    .. math:: y = \max(z, \text{lower}), \qquad P(y = \text{lower}) = \Phi\Big(\frac{\text{lower} - \mu}{s}\Big)
+
+    Predictions are rectified; a fit takes recorded ends for values.
+
+    Args:
+        lower: the end.
+
+    Source:
+        Tobin (1958), Estimation of relationships for limited dependent variables.
+    """
+
+    name = "rectified"
+    lower: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check("lower", self.lower, math.isfinite(self.lower), "a finite number")
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lower one only."""
+        return self.lower, math.inf
+
+    @property
+    def has_atom(self) -> bool:
+        """It has."""
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)

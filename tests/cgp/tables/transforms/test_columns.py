@@ -8,7 +8,7 @@ from cgp import CorrelatedGPImputer
 from cgp.comparisons import gaussian_scores
 from cgp.regression import MAP
 from cgp.tables.transforms.columns import Transforms
-from cgp.tables.transforms.kinds import BoxCox, Logit, Unchanged, YeoJohnson
+from cgp.tables.transforms.kinds import BoxCox, Logit, Rectified, Unchanged, YeoJohnson
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -131,3 +131,36 @@ def test_sums_of_functions_are_those_of_what_readings_are_expected_to_be(imputer
     sums = expected.sum(axis=1)
     np.testing.assert_allclose(total[0], sums.mean(axis=0), atol=4.0 * sums.std(axis=0).max() / np.sqrt(4000.0))
     np.testing.assert_allclose(std[0], sums.std(axis=0), rtol=0.08)
+
+
+@pytest.mark.parametrize("centre", [-0.8, 0.0, 1.3])
+def test_moments_and_scores_of_an_atom_are_those_of_a_rectified_gaussian(centre):
+    kinds, sd, law = Transforms((Rectified(),), ("rain",)), 0.9, norm(centre, 0.9)
+    mean, spread = kinds.moments(np.full((1, 1, 1), centre), np.full((1, 1, 1), sd))
+    exact = law.expect(lambda y: y, lb=0.0), law.expect(lambda y: y**2, lb=0.0)
+    assert mean[0, 0] == pytest.approx(exact[0], abs=0.02 * sd)
+    assert spread[0, 0] == pytest.approx(np.sqrt(exact[1] - exact[0] ** 2), abs=0.02 * sd)
+    truth = np.array([[0.0], [0.7]])
+    errors, nll, crps = kinds.scores(truth, np.full((2, 1), centre), np.full((2, 1), sd))
+    np.testing.assert_allclose(nll[:, 0], [-law.logcdf(0.0), -law.logpdf(0.7)])
+    draws = law.rvs(400_000, random_state=0).clip(min=0.0)
+    pairs = 0.5 * np.abs(draws[::2] - draws[1::2]).mean()
+    np.testing.assert_allclose(crps[:, 0], [np.abs(draws - y).mean() - pairs for y in truth[:, 0]], atol=0.005)
+    assert (np.abs(errors[0, 0]) <= norm.isf(0.025)) == (law.ppf(0.025) <= 0.0)
+
+
+def test_no_rain_is_filled_without_negative_ends():
+    table = np.maximum(skewed()[:, [1, 1]], 0.0)
+    table[:, 1] += 0.1 * np.sin(np.arange(len(table)))
+    table[:, 1] = np.maximum(table[:, 1], 0.0)
+    imputer = CorrelatedGPImputer(transforms="rectified", **QUICK).fit(table)
+    lower, upper = imputer.interval(0.95)
+    assert lower.min() == 0.0
+    assert (upper >= lower).all()
+    draws = np.stack(imputer.draws(400))
+    assert draws.min() == 0.0
+    total, error = imputer.aggregate()
+    np.testing.assert_allclose(draws.sum(1).std(0), np.ravel(error), rtol=0.15)
+    assert (np.abs(draws.sum(1).mean(0) - np.ravel(total)) < 4.0 * np.ravel(error) / np.sqrt(400.0) + 0.02).all()
+    with pytest.raises(ValueError, match="expected values from 0 on in column 0 for 'rectified'"):
+        CorrelatedGPImputer(transforms={0: "rectified"}, **QUICK).fit(skewed()[:, [1, 2]])

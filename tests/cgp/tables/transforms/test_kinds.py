@@ -5,10 +5,11 @@ import pytest
 from scipy.special import boxcox, logit
 from sklearn.preprocessing import PowerTransformer
 
-from cgp.tables.transforms.kinds import BoxCox, Logit, Transform, Unchanged, YeoJohnson
+from cgp.tables.transforms.kinds import BoxCox, Logit, Rectified, Transform, Unchanged, YeoJohnson
 
 KINDS = [
     Unchanged(),
+    Rectified(lower=-2.0),
     BoxCox(power=0.0, shift=0.1),
     BoxCox(power=0.25, shift=0.1, lower=-2.0),
     BoxCox(power=1.5, shift=0.01),
