@@ -50,7 +50,8 @@ def add_to(commands: Any) -> None:
         "--transforms",
         nargs="+",
         metavar="[COLUMN=]KIND",
-        help="of all columns or of one: log, box-cox (never below 0), logit (shares), yeo-johnson (tails), rectified (no rain), none, auto",
+        help="of all columns or of one: log, box-cox (never below 0), logit (shares), yeo-johnson (tails), "
+        "rectified (no rain), none, auto",
     )
     answers.add_to(fill)
     fill.add_argument("--seed", type=int, default=0, help="of everything random (0)")

@@ -162,5 +162,5 @@ def test_no_rain_is_filled_without_negative_ends():
     total, error = imputer.aggregate()
     np.testing.assert_allclose(draws.sum(1).std(0), np.ravel(error), rtol=0.15)
     assert (np.abs(draws.sum(1).mean(0) - np.ravel(total)) < 4.0 * np.ravel(error) / np.sqrt(400.0) + 0.02).all()
-    with pytest.raises(ValueError, match="expected values from 0 on in column 0 for 'rectified'"):
+    with pytest.raises(ValueError, match="expected values from 0 on in column 'column 0' for 'rectified'"):
         CorrelatedGPImputer(transforms={0: "rectified"}, **QUICK).fit(skewed()[:, [1, 2]])
