@@ -163,6 +163,11 @@ class FunctionalPosterior:
         return self.points.log_evidence + _log_density(self._error[:, 0], self._factor)
 
     @lazy
+    def _shares(self) -> Tensor:
+        """The weights of readings in the sums, ``(U, M)``."""
+        return self.sums.shares
+
+    @lazy
     def _error(self) -> Tensor:
         """What the sums differ by from what the readings say of them, ``(M, 1)``."""
         return self.sums.values[:, None] - self.sums.applied(self.points.mean[..., None])
@@ -236,7 +241,7 @@ class FunctionalPosterior:
 
         draws = self.points.draw(count, generator).movedim(0, -1)
         noise, errors = normal(self.sums.variances), normal(self.sums.noise)
-        drawn = self.sums.applied(draws) + self.sums.shares.mT @ noise + errors
+        drawn = self.sums.applied(draws) + self._shares.mT @ noise + errors
         moved = torch.cholesky_solve(self.sums.values[:, None] - drawn, self._factor)
         result = draws.flatten(0, 1)[cells] + self._effects(cells, readings) @ moved
         if readings is not None and len(noise):
@@ -267,7 +272,7 @@ class FunctionalPosterior:
         effect = self._effect[cells]
         if readings is None or not len(self.sums.variances):
             return effect
-        shares = (self.sums.variances[:, None] * self.sums.shares)[readings]
+        shares = (self.sums.variances[:, None] * self._shares)[readings]
         return effect + torch.where((readings >= 0)[:, None], shares, 0.0)
 
     def _noise(self, readings: Tensor | None, count: int) -> Tensor:
