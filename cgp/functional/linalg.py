@@ -171,7 +171,7 @@ def open_backward(
 
 
 def _is_faster_transposed(factor: Tensor) -> bool:
-    """Whether a solve of the transposed system, from the right, takes a third to a half of the time (MKL)."""
+    """Whether a solve of the transposed system, from the right, takes a third to a half of the time."""
     return factor.dtype == torch.float32 and factor.device.type == "cpu"
 
 
