@@ -7,7 +7,7 @@ import lazy_loader
 __version__ = "0.1.0"
 
 # linear_operator is imported with a call that torch deprecates: no user of cgp can change that.
-warnings.filterwarnings("ignore", message="`torch.jit.script` is deprecated", category=FutureWarning)
+warnings.filterwarnings("ignore", message="`torch.jit.script` is (deprecated|not supported)", category=FutureWarning)
 
 # The names stand in __init__.pyi and are imported when they are first used: the command line answers before torch is
 # there.
