@@ -1,7 +1,6 @@
 """What scale and tails by class of gap are worth: the default imputer with and without them, from one fit."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from cgp.tables.masking import HiddenBlocks
 from cgp.tables.tails import Tails
 from cgp.tables.transforms.columns import ValueScores
 from experiments.studies.regression.problems import Array
-from experiments.studies.regression.report import cached_row, write_results
-from experiments.studies.regression.transforms import TABLES
+from experiments.studies.regression.report import write_results
+from experiments.studies.regression.transforms import TABLES, rows_of_tables
 
 __all__ = ["tails"]
 
@@ -33,12 +32,7 @@ def tails(data: Path, out: Path, sets: Sequence[str] = (), maskings: int = 2, se
         maskings: how many times a tenth of the values is hidden.
         seed: of the places of the blocks.
     """
-    rows = []
-    for name in sets or TABLES:
-        row = cached_row(
-            out / "tails", {"set": name}, partial(_row, data, name, maskings, seed), seed=seed, maskings=maskings
-        )
-        rows += [{"set": name, **scores} for scores in row.get("methods", [row])]
+    rows = rows_of_tables(_row, data, out / "tails", sets, maskings, seed)
     columns = ("nll", "ahead", "crps", "coverage", "least_class", "greatest_class")
     write_results(out, "regression-tails", "Tails by class of gap", rows, ("set", "method"), columns)
 

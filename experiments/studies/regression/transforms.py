@@ -15,7 +15,7 @@ from experiments.studies.regression.multioutput import SETS, stations
 from experiments.studies.regression.problems import Array
 from experiments.studies.regression.report import cached_row, write_results
 
-__all__ = ["TABLES", "transforms"]
+__all__ = ["TABLES", "rows_of_tables", "transforms"]
 
 _METHODS = {"as they are": None, "transformed": "auto"}
 _ROWS = 1_000
@@ -34,14 +34,21 @@ def transforms(data: Path, out: Path, sets: Sequence[str] = (), maskings: int = 
         maskings: how many times values are hidden.
         seed: of the places of the blocks.
     """
-    rows = []
-    for name in sets or TABLES:
-        row = cached_row(
-            out / "transforms", {"set": name}, partial(_row, data, name, maskings, seed), seed=seed, maskings=maskings
-        )
-        rows += [{"set": name, **scores} for scores in row.get("methods", [row])]
+    rows = rows_of_tables(_row, data, out / "transforms", sets, maskings, seed)
     columns = ("nll", "ahead", "crps", "coverage", "processor_seconds")
     write_results(out, "regression-transforms", "Transforms of columns", rows, ("set", "changed", "method"), columns)
+
+
+def rows_of_tables(
+    row: Callable[..., dict[str, Any]], data: Path, out: Path, sets: Sequence[str], maskings: int, seed: int
+) -> list[dict[str, Any]]:
+    """Rows of the methods of every table, ``row(data, name, maskings, seed)``, kept in a folder."""
+    rows = []
+    for name in sets or TABLES:
+        key = {"set": name}
+        found = cached_row(out, key, partial(row, data, name, maskings, seed), seed=seed, maskings=maskings)
+        rows += [key | scores for scores in found.get("methods", [found])]
+    return rows
 
 
 def _row(data: Path, name: str, maskings: int, seed: int) -> dict[str, Any]:
