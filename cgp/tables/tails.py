@@ -47,8 +47,10 @@ class Tail(NamedTuple):
 
     def log_density(self, errors: Array) -> Array:
         """Of errors, of any shape."""
-        law = norm if np.isinf(self.freedom) else t(self.freedom)
-        return np.asarray(law.logpdf(errors / self.scale) - np.log(self.scale))
+        z = errors / self.scale
+        return np.asarray(
+            (norm.logpdf(z) if np.isinf(self.freedom) else t.logpdf(z, self.freedom)) - np.log(self.scale)
+        )
 
     @classmethod
     def of(cls, errors: Array, blocks: NDArray[np.int64]) -> Self:
@@ -62,8 +64,12 @@ class Tail(NamedTuple):
             The distribution.
         """
         least = conformal_factor(np.abs(errors), blocks, 1.0 - LEVEL)
-        laws = [cls(float(scale), freedom) for freedom in _FREEDOMS for scale in _SCALES]
-        wide = [law for law in laws if student_reach(_GAUSSIAN, law.freedom) * law.deviation >= least]
+        reaches = {freedom: student_reach(_GAUSSIAN, freedom) * cls(1.0, freedom).deviation for freedom in _FREEDOMS}
+        wide = [
+            cls(float(scale), freedom)
+            for freedom in _FREEDOMS
+            for scale in _SCALES[_SCALES * reaches[freedom] >= least]
+        ]
         if not wide:
             return cls()
         best = max(wide, key=lambda law: float(law.log_density(errors).mean()))
