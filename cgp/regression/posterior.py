@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .likelihood import every_process
 from .observations import Observations, Parts, Units
-from .solvers.model import MOST_ENTRIES, RegressionModel
+from .solvers.model import MOST_ENTRIES, RegressionModel, first_member
 
 __all__ = ["Marginals", "Posterior"]
 
@@ -213,8 +213,7 @@ class Posterior:
 
     def _places_of_outputs(self) -> Iterator[tuple[Array, Array]]:
         """Of each output which inputs have an observation, and its rows, which are in that order."""
-        rows = self.models[0].train_inputs[0]
-        numbers = rows[..., -1].reshape(-1, rows.shape[-2])[0].numpy()
+        numbers = first_member(self.models[0])[0][:, -1].numpy()
         for number, column in zip(self.units.numbers, self.observed.whole.numpy().T, strict=True):
             yield column, np.flatnonzero(numbers == number)
 

@@ -19,8 +19,7 @@ from .inference.setting import OF_SUMS, Inference, Setting
 from .observations import Observations, Parts, Scaling, Units
 from .posterior import Posterior
 from .solvers.choice import SOLVERS
-from .solvers.model import RegressionModel
-from .solvers.summed import first_member
+from .solvers.model import RegressionModel, first_member
 from .sums import Sums
 
 if TYPE_CHECKING:

@@ -28,7 +28,8 @@ from sklearn.utils import check_random_state
 
 from cgp.regression import Posterior
 from cgp.regression.posterior import Marginals
-from cgp.regression.solvers.summed import SummedReadings, SummedSeriesRegression, first_member
+from cgp.regression.solvers.model import first_member
+from cgp.regression.solvers.summed import SummedReadings, SummedSeriesRegression
 from cgp.regression.sums import GivenSums, Sums
 
 from .transforms.columns import TransformedPosterior, Transforms

@@ -24,7 +24,7 @@ from cgp.regression.sums import Sums
 
 from .choice import SOLVERS, Cost, Problem
 
-__all__ = ["MOST_ENTRIES", "Moments", "RegressionModel", "check_training_data", "flat_members"]
+__all__ = ["MOST_ENTRIES", "Moments", "RegressionModel", "check_training_data", "first_member", "flat_members"]
 
 MOST_ENTRIES = 2**23  # of the matrices of all samples that are computed or kept together
 
@@ -353,6 +353,12 @@ class RegressionModel(ExactGP):
         """Rows with the batch shape of loaded samples."""
         batch = torch.broadcast_shapes(self._first()[0].shape[:-2], x.shape[:-2])
         return x.expand(*batch, *x.shape[-2:])
+
+
+def first_member(model: RegressionModel) -> tuple[Tensor, Tensor]:
+    """The observations of a model whose members have the same: rows ``(n, d + 1)`` and values ``(n,)``."""
+    rows, targets = model.train_inputs[0], model.train_targets
+    return rows.reshape(-1, *rows.shape[-2:])[0], targets.reshape(-1, targets.shape[-1])[0]
 
 
 def flat_members(values: Tensor, batch: torch.Size) -> Tensor:

@@ -17,10 +17,10 @@ from cgp.statespace.functionals import FunctionalPosterior, Functionals, Respons
 from cgp.statespace.totals import Terms
 
 from .choice import Cost, Problem
-from .model import Moments, RegressionModel, flat_members
+from .model import Moments, RegressionModel, first_member, flat_members
 from .series import SeriesCorrelatedGPRegression
 
-__all__ = ["SummedReadings", "SummedSeriesRegression", "first_member"]
+__all__ = ["SummedReadings", "SummedSeriesRegression"]
 
 
 class _Condition:
@@ -250,9 +250,3 @@ class SummedSeriesRegression(SeriesCorrelatedGPRegression):
             terms = Terms(*np.divmod(cells.numpy(), shape), weights.double().numpy(), sums.numpy())
             parts.append(posterior.total_variances(cells, terms, readings))
         return self._stacked(parts)
-
-
-def first_member(model: RegressionModel) -> tuple[Tensor, Tensor]:
-    """The observations of a model whose members have the same: rows ``(n, d + 1)`` and values ``(n,)``."""
-    rows, targets = model.train_inputs[0], model.train_targets
-    return rows.reshape(-1, *rows.shape[-2:])[0], targets.reshape(-1, targets.shape[-1])[0]
