@@ -1,4 +1,4 @@
-"""Simple imputers: lines, seasonal means, ridge regression on the other columns; and an uncertainty for any of them."""
+"""Simple imputers: lines, seasonal means, ridge regression, trees; and an uncertainty for any of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
+from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import BayesianRidge
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,13 +17,14 @@ from cgp.tables.frames.table import Table, read_table
 
 from .scores import Spread
 
-__all__ = ["LaggedRidge", "LinearInterpolation", "PointImputer", "SeasonalMean", "UncertainImputer"]
+__all__ = ["CalendarTrees", "LaggedRidge", "LinearInterpolation", "PointImputer", "SeasonalMean", "UncertainImputer"]
 
 Array = NDArray[np.float64]
 
-_DAY, _YEAR = 1.0, 365.25  # days
+_DAY, _WEEK, _YEAR = 1.0, 7.0, 365.25  # days
 _HOURS, _MONTHS = 24, 12
 _ROUNDING = 1e-6  # of an hour: days are rounded
+_OTHERS = 8  # columns that trees see, the most correlated ones
 
 
 class PointImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -130,6 +132,61 @@ class LaggedRidge(PointImputer):
         return means
 
 
+class CalendarTrees(PointImputer):
+    """Gradient-boosted trees for each column of a series, on how far it is from the line over its gap.
+
+    They see the ends of the gap and how far away these are, the eight most correlated other columns in this row and
+    the ones beside it, and the place in each cycle. Every row that is learned from is in a gap that is drawn from those
+    of the table.
+
+    Args:
+        inputs: columns with the inputs of the rows, by name (of an array: by number); None is the index.
+        missing_values: codes of missing values, besides NaN.
+        periods: of cycles, in units of the input; those that the series does not span twice are left out.
+
+    Source:
+        Ke et al. (2017), LightGBM: a highly efficient gradient boosting decision tree, as scikit-learn has it.
+    """
+
+    def __init__(
+        self,
+        *,
+        inputs: Any = None,
+        missing_values: Any = np.nan,
+        periods: tuple[float, ...] = (_DAY, _WEEK, _YEAR),
+    ) -> None:
+        super().__init__(inputs=inputs, missing_values=missing_values)
+        self.periods = periods
+
+    def _means(self, table: Table) -> Array:
+        if table.inputs.shape[1] != 1:
+            raise ValueError(f"X: expected one input for trees with the calendar, got {table.inputs.shape[1]}")
+        order, generator = ordered_rows(table.inputs), np.random.default_rng(0)
+        times, values = table.inputs[order, 0], table.values[order]
+        filled, missing = values.copy(), np.isnan(values)
+        for column in np.flatnonzero(missing.any(axis=0)).tolist():
+            gaps = np.flatnonzero(missing[:, column])
+            seen = np.flatnonzero(~missing[:, column])
+            ends = _ends(seen, gaps, np.zeros((len(gaps), 2), dtype=np.int64))
+            away = np.where(ends < 0, len(values), np.abs(ends - gaps[:, None]))
+            drawn = _ends(seen, seen, away[generator.integers(len(gaps), size=len(seen))])
+            known, asked = (_around(values[:, column], *pair) for pair in ((seen, drawn), (gaps, ends)))
+            beside = np.hstack([times[:, None], self._phases(times), _beside(values, column)])
+            trees = HistGradientBoostingRegressor(max_iter=150, max_leaf_nodes=15, random_state=0)
+            trees.fit(np.hstack([known, beside[seen]]), values[seen, column] - known[:, 0])
+            filled[gaps, column] = asked[:, 0] + trees.predict(np.hstack([asked, beside[gaps]]))
+        means = np.empty_like(filled)
+        means[order] = filled
+        return means
+
+    def _phases(self, times: Array) -> Array:
+        """Places in the cycles that the times show, ``(n, C)``."""
+        span, step = np.ptp(times), np.median(np.diff(np.unique(times))) if np.ptp(times) > 0.0 else np.inf
+        return (
+            np.array([times % each for each in self.periods if span >= 2 * each >= 4 * step]).reshape(-1, len(times)).T
+        )
+
+
 class UncertainImputer(PointImputer):
     """An imputer without an uncertainty, with standard deviations by the distance to the nearest observation.
 
@@ -209,6 +266,36 @@ def _lagged(values: Array, lags: tuple[int, ...]) -> Array:
     rows = np.arange(len(values))
     shifts = [0, *(sign * lag for lag in lags for sign in (-1, 1))]
     return np.hstack([values[np.clip(rows + shift, 0, len(values) - 1)] for shift in shifts])
+
+
+def _ends(seen: NDArray[np.int64], rows: NDArray[np.int64], least: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The nearest rows with a value that are at least so far before and after some rows, -1 if none is, ``(m, 2)``."""
+    before = np.searchsorted(seen, rows - least[:, 0], side="right") - 1
+    after = np.searchsorted(seen, rows + least[:, 1])
+    ends = np.stack([seen[before.clip(0)], seen[after.clip(None, len(seen) - 1)]], axis=1)
+    ends[before < 0, 0], ends[after == len(seen), 1] = -1, -1
+    return ends
+
+
+def _around(column: Array, rows: NDArray[np.int64], ends: NDArray[np.int64]) -> Array:
+    """The line over a gap, the values at its ends and how far these are, NaN where there is none, ``(m, 5)``."""
+    none = ends < 0
+    values = np.where(none, np.nan, column[ends])
+    away = np.where(none, np.nan, np.abs(ends - rows[:, None]))
+    share = np.divide(away[:, 0], away.sum(axis=1), out=np.full(len(rows), np.nan), where=away.sum(axis=1) > 0)
+    both = values[:, 0] + share * (values[:, 1] - values[:, 0])
+    one = np.where(none.all(axis=1), np.nanmean(column), np.where(none[:, 0], values[:, 1], values[:, 0]))
+    return np.column_stack([np.where(none.any(axis=1), one, both), values, away])
+
+
+def _beside(values: Array, column: int) -> Array:
+    """The columns that are most correlated with one, in each row and those beside it, ``(n, 3 K)``."""
+    seen = ~np.isnan(values)
+    centred = np.where(seen, values - np.nanmean(values, axis=0), 0.0)
+    unit = np.sqrt(np.square(centred).sum(axis=0)).clip(np.finfo(float).tiny)
+    strength = np.abs(centred[:, column] @ centred) / unit
+    strength[column] = -1.0
+    return _lagged(values[:, np.sort(np.argsort(-strength, kind="stable")[: min(_OTHERS, len(unit) - 1)])], (1,))
 
 
 def _interpolated(inputs: Array, column: Array) -> Array:

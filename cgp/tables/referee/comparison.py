@@ -19,7 +19,7 @@ from cgp.tables.imputer import CorrelatedGPImputer
 from cgp.tables.masking import HiddenBlocks, class_order
 from cgp.tables.transforms.choice import AUTO, chosen_transforms
 
-from .baselines import LaggedRidge, LinearInterpolation, SeasonalMean
+from .baselines import CalendarTrees, LaggedRidge, LinearInterpolation, SeasonalMean
 from .report import GapReport
 from .scores import Strata
 from .trials import Trial, run_trials
@@ -31,6 +31,7 @@ _LONG = 10.0  # seconds from which progress is shown on a terminal
 _STRUCTURES = ("coregionalised", "shared", "shifted")  # compared by one fit
 _CORRELATED, _ALONE = "the correlated GP", "the GP"
 _SERIES_KERNEL = "matern32"
+_FEWEST = 200  # rows that trees learn from
 
 
 def assess_gaps(
@@ -53,7 +54,8 @@ def assess_gaps(
 
     Compared are, the simplest first: linear interpolation (over several inputs the nearest row); the mean of the hour
     and the month, where the index is times; Bayesian ridge regression on the other columns at this and the two rows
-    before and after; one Gaussian process per column; ``imputer`` without the transforms that it chooses, if there are
+    before and after; gradient-boosted trees on the ends of the gap, the other columns and the calendar, of series of
+    200 rows and more; one Gaussian process per column; ``imputer`` without the transforms that it chooses, if there are
     any, and with them; and, up to 2,000 observations of an imputer that would average, each of the structures
     "coregionalised", "shared" and "shifted" by itself, and the cycles of a day, a week and a year of which the times
     span three, three and two.
@@ -129,13 +131,7 @@ def comparison_seconds(table: Any, imputer: CorrelatedGPImputer) -> float:
 
 def candidates(imputer: CorrelatedGPImputer, table: Table, *, is_time: bool) -> dict[str, Any]:
     """The imputers that are compared with the correlated process, by name and not fitted, the simplest first."""
-    options = {"inputs": imputer.inputs, "missing_values": imputer.missing_values}
-    several, ordered = table.values.shape[1] > 1, table.inputs.shape[1] == 1
-    methods: dict[str, Any] = {"linear interpolation" if ordered else "the nearest row": LinearInterpolation(**options)}
-    if is_time:
-        methods["the seasonal mean"] = SeasonalMean(**options)
-    if several:
-        methods["ridge on the other columns"] = LaggedRidge(**options)
+    methods, several = _simple(imputer, table, is_time=is_time), table.values.shape[1] > 1
     asked = taken = Structure.of(imputer.structure)
     if isinstance(asked, Auto):
         given = Observations(table.inputs, table.values)
@@ -152,6 +148,20 @@ def candidates(imputer: CorrelatedGPImputer, table: Table, *, is_time: bool) -> 
             methods[f"the GP {structure!r}"] = clone(imputer).set_params(structure=structure)
     if is_time and not is_long and is_auto:
         methods |= _with_cycles(imputer, table)
+    return methods
+
+
+def _simple(imputer: CorrelatedGPImputer, table: Table, *, is_time: bool) -> dict[str, Any]:
+    """Those that are no processes."""
+    options = {"inputs": imputer.inputs, "missing_values": imputer.missing_values}
+    several, ordered = table.values.shape[1] > 1, table.inputs.shape[1] == 1
+    methods: dict[str, Any] = {"linear interpolation" if ordered else "the nearest row": LinearInterpolation(**options)}
+    if is_time:
+        methods["the seasonal mean"] = SeasonalMean(**options)
+    if several:
+        methods["ridge on the other columns"] = LaggedRidge(**options)
+    if ordered and len(table.inputs) >= _FEWEST:
+        methods["trees"] = CalendarTrees(**options) if is_time else CalendarTrees(**options, periods=())
     return methods
 
 

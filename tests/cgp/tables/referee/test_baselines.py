@@ -4,7 +4,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cgp.tables.referee.baselines import LaggedRidge, LinearInterpolation, SeasonalMean
+from cgp.tables.referee.baselines import (
+    CalendarTrees,
+    LaggedRidge,
+    LinearInterpolation,
+    SeasonalMean,
+    _around,
+    _ends,
+)
 
 
 def test_lines_run_over_the_units_of_the_index():
@@ -51,3 +58,50 @@ def test_rows_may_be_in_any_order_and_nothing_observed_changes():
         shuffled = table.sample(frac=1.0, random_state=0)
         pd.testing.assert_frame_equal(imputer.fit_transform(shuffled).sort_index(), filled)
         pd.testing.assert_frame_equal(filled[table.notna()], table)
+
+
+def test_trees_learn_the_calendar_and_the_other_columns():
+    """A day's cycle whose amplitude another column has; the ends of the gap and lines do not tell it."""
+    rng, hours = np.random.default_rng(0), np.arange(24 * 60)
+    source = rng.normal(size=len(hours))
+    truth = np.where(hours % 24 < 8, 3.0, 0.0) + 2.0 * source
+    frame = pd.DataFrame({"a": truth, "b": source}, index=pd.date_range("2024-01-01", periods=len(hours), freq="h"))
+    frame.iloc[200:240, 0] = np.nan
+    frame.iloc[900:940, 0] = np.nan
+    gaps = frame["a"].isna().to_numpy()
+    errors = {
+        name: np.sqrt(np.mean((imputer.fit_transform(frame)["a"].to_numpy() - truth)[gaps] ** 2))
+        for name, imputer in {
+            "trees": CalendarTrees(),
+            "without": CalendarTrees(periods=()),
+            "ridge": LaggedRidge(),
+            "season": SeasonalMean(),
+        }.items()
+    }
+    assert errors["trees"] < 0.5
+    assert 2 * errors["trees"] < min(errors[name] for name in ("without", "ridge", "season"))
+
+
+def test_trees_fill_any_gap_of_a_series():
+    """At the ends, in one column, in rows of any order; over places there is no line."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(80, 2)).cumsum(axis=0), columns=["a", "b"])
+    table.iloc[:5, 0] = table.iloc[70:, 1] = table.iloc[30:40] = np.nan
+    filled = CalendarTrees().fit_transform(table)
+    assert filled.notna().all(axis=None)
+    pd.testing.assert_frame_equal(filled[table.notna()], table)
+    shuffled = table.sample(frac=1.0, random_state=0)
+    pd.testing.assert_frame_equal(CalendarTrees().fit_transform(shuffled).sort_index(), filled)
+    assert CalendarTrees().fit_transform(table[["a"]]).notna().all(axis=None)
+    with pytest.raises(ValueError, match="expected one input"):
+        CalendarTrees(inputs=["a", "b"]).fit_transform(pd.DataFrame({"a": [0.0, 1.0], "b": 1.0, "c": [np.nan, 1.0]}))
+
+
+def test_trees_learn_from_gaps_like_those_that_they_fill():
+    """The ends of a drawn gap are as far away as those of a gap of the table, or farther where values are missing."""
+    seen = np.array([0, 1, 2, 3, 7, 8, 9])
+    ends = _ends(seen, np.array([3, 5, 8]), np.array([[1, 1], [0, 0], [3, 3]]))
+    np.testing.assert_array_equal(ends, [[2, 7], [3, 7], [3, -1]])
+    column = np.arange(10.0) ** 2
+    around = _around(column, np.array([3, 8]), ends[[0, 2]])
+    np.testing.assert_allclose(around, [[4.0 + 45.0 / 5.0, 4.0, 49.0, 1.0, 4.0], [9.0, 9.0, np.nan, 5.0, np.nan]])

@@ -157,6 +157,21 @@ def test_lines_are_enough_for_a_line_and_ridge_for_a_linear_relation():
     assert report.is_ahead("ridge", "lines")
 
 
+def test_trees_are_compared_where_there_is_enough_to_learn_from():
+    """With the calendar where the index is times; never over places."""
+    names = {}
+    for rows, is_time in ((199, True), (200, True), (200, False)):
+        table, _ = read_table(waves(rows, 2)[1], None)
+        names[rows, is_time] = candidates(CorrelatedGPImputer(), table, is_time=is_time).get("trees")
+    assert names[199, True] is None
+    assert names[200, True].periods == (1.0, 7.0, 365.25)
+    assert names[200, False].periods == ()
+    places, _ = read_table(
+        pd.DataFrame(np.random.default_rng(0).normal(size=(250, 3)), columns=list("xyz")), ["x", "y"]
+    )
+    assert "trees" not in candidates(CorrelatedGPImputer(inputs=["x", "y"]), places, is_time=False)
+
+
 @pytest.fixture(scope="module")
 def frame():
     _, values = waves(60, 2)
