@@ -113,9 +113,9 @@ def learning_curves(
         for name in names:
             for seed in range(seeds):
                 points += _curve(data, depth, name, seed, epochs=epochs, count=count, rate=rate)
+                points.sort(key=lambda point: (point.data, point.depth))
+                write_csv(csv, [point._asdict() for point in points])
         print(as_markdown(_table([p for p in points if (p.data, p.depth) == (data, depth)])), flush=True)
-    points.sort(key=lambda point: (point.data, point.depth))
-    write_csv(csv, [point._asdict() for point in points])
     figure = _figure([point for point in points if point.data == data])
     write_atomically(picture, lambda aside: figure.savefig(aside, format="png", dpi=150))
 

@@ -4,6 +4,7 @@ import csv
 
 import pytest
 
+import experiments.studies.learning_curves as learning
 from experiments.studies.learning_curves import learning_curves
 
 
@@ -23,6 +24,17 @@ def test_points_picture_and_table(tmp_path, capsys):
     again = list(csv.DictReader(files["csv"].read_text().splitlines()))
     assert again[: len(points)] == points  # of the other depth
     assert [p["depth"] for p in again[len(points) :]] == ["2"]
+
+
+def test_a_run_that_ends_early_keeps_its_curves(tmp_path, monkeypatch):
+    def breaks(width, heads):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(learning.FORMS, "breaks", breaks)
+    files = {"csv": tmp_path / "curves.csv", "picture": tmp_path / "curves.png"}
+    with pytest.raises(KeyboardInterrupt):
+        learning_curves(names=["softmax", "breaks"], depths=[1], seeds=1, epochs=1, count=50, **files)
+    assert [point["form"] for point in csv.DictReader(files["csv"].read_text().splitlines())] == ["softmax"]
 
 
 def test_unknown_forms_are_refused():
