@@ -137,6 +137,33 @@ class Posterior:
         mean, variance = _mixed(*self._asked(totals))
         return origin + mean, variance
 
+    def expansion_variances(
+        self, X: Array, outputs: Array, functions: tuple[Array, Array], sums: Array, *, include_noise: bool = True
+    ) -> Array:
+        r"""Variances of sums of functions of outputs, of all members of the mixture.
+
+        .. math:: \sum_{ij}\sum_{k \ge 1} c_{ki}c_{kj}R_{ij}^k, \qquad R_{ij} = \frac{C_{ij}}{s_i s_j}
+
+        Args:
+            X: inputs, ``(t, d)``.
+            outputs: index of the output at each input, ``(t,)``.
+            functions: coefficients c of the Hermite polynomials of standardised readings, ``(S, K, t)``, and standard
+                deviations s of the readings by :meth:`members`, ``(S, t)``.
+            sums: as in :meth:`totals`.
+            include_noise: whether C is that of readings, each with noise of its own, or of what is beneath.
+
+        Returns:
+            ``(S, A)``.
+        """
+        rows, number = self._places(X, np.asarray(outputs)), torch.as_tensor(np.asarray(sums, dtype=np.int64))
+        counts = [model.batch().numel() for model in self.models]
+        members = zip(*(torch.as_tensor(part).split(counts) for part in functions), strict=True)
+        parts = [
+            model.expansion_variances(rows, each, number, known, noisy=include_noise).reshape(-1, int(sums.max()) + 1)
+            for model, known, each in zip(self.models, self.conditions, members, strict=True)
+        ]
+        return torch.cat([part.double() for part in parts]).numpy()
+
     def leave_one_out(self) -> Marginals:
         """Every observation predicted from all others, with fixed parameters, ``(N, P)``; NaN where there is none."""
         means, variances = self._asked(lambda model, _: model.leave_one_out())

@@ -21,6 +21,7 @@ from cgp.functional.gaussians import lazy
 from cgp.functional.linalg import cholesky
 
 from .evidence import log_evidence
+from .expansions import Expansion
 from .posterior import StateSpacePosterior
 from .products import covariance_columns, covariance_product, covariance_solve
 from .space import StateSpace
@@ -216,6 +217,14 @@ class FunctionalPosterior:
         variance = before - self._explained(summed)
         return torch.where(variance > _ROUNDING * before, variance, 0.0)
 
+    def expansion_variances(
+        self, cells: Tensor, terms: Terms, expansion: Expansion, readings: Tensor | None = None
+    ) -> Tensor:
+        """As :meth:`.StateSpacePosterior.expansion_variances`; cells and readings as in :meth:`total_variances`."""
+        noise = expansion.noise + self._noise(readings, len(cells)).numpy()
+        white = self._white(self._effects(cells, readings)).mT.numpy()
+        return self.points.expansion_variances(terms, expansion._replace(noise=noise, further=white, sign=-1.0))
+
     def draw(
         self,
         count: int,
@@ -280,9 +289,11 @@ class FunctionalPosterior:
             return torch.zeros(count, dtype=torch.float64)
         return torch.where(readings >= 0, self.sums.variances[readings], 0.0)
 
+    def _white(self, effect: Tensor) -> Tensor:
+        return torch.linalg.solve_triangular(self._factor, effect.mT, upper=False)
+
     def _explained(self, effect: Tensor) -> Tensor:
-        white = torch.linalg.solve_triangular(self._factor, effect.mT, upper=False)
-        return white.square().sum(0)
+        return self._white(effect).square().sum(0)
 
 
 def _log_density(error: Tensor, factor: Tensor) -> Tensor:

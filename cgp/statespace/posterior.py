@@ -12,8 +12,9 @@ from torch import Tensor
 from cgp.functional.gaussians import lazy
 from cgp.functional.linalg import cholesky
 
+from .expansions import Expansion, expansion_variances
 from .factors import FilterState, factor_of
-from .filter import Array, Chain
+from .filter import Array, Chain, Factor
 from .space import StateSpace
 from .totals import Terms, total_variances
 
@@ -121,8 +122,11 @@ class StateSpacePosterior:
 
     def total_variances(self, terms: Terms) -> Tensor:
         """Variances of weighted sums of the outputs, without noise, ``(A,)``, in linear time."""
-        factors = self._chain.filtered(None if self._start is None else self._start.covariance)
-        return torch.as_tensor(total_variances(self._chain, factors, terms))
+        return torch.as_tensor(total_variances(self._chain, self._filtered, terms))
+
+    def expansion_variances(self, terms: Terms, expansion: Expansion) -> Tensor:
+        """Variances of sums of functions of the outputs, ``(A,)``: :func:`.expansions.expansion_variances`."""
+        return torch.as_tensor(expansion_variances(self._chain, self._filtered, terms, expansion))
 
     def draw(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """Joint draws of all outputs at all rows, without noise: draws of the prior, corrected by the observations.
@@ -144,6 +148,10 @@ class StateSpacePosterior:
         white = self._factor.whitened(np.where(self._chain.observed[..., None], noisy, 0.0), start)
         known = self._factor.smoothed(white)[0]
         return self.mean + torch.as_tensor(np.moveaxis(prior - known, -1, 0))
+
+    @property
+    def _filtered(self) -> list[Factor]:
+        return self._chain.filtered(None if self._start is None else self._start.covariance)
 
     @lazy
     def _whitened(self) -> Any:

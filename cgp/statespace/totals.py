@@ -39,6 +39,10 @@ class Terms(NamedTuple):
     weights: Array
     sums: NDArray[np.int64]
 
+    def chosen(self, order: NDArray[np.int64]) -> Terms:
+        """Those at some places."""
+        return Terms(self.rows[order], self.outputs[order], self.weights[order], self.sums[order])
+
 
 class _Open(NamedTuple):
     """Sums that have begun: their numbers, x ``(D, a)`` and c ``(a,)``."""
@@ -70,8 +74,7 @@ def total_variances(chain: Chain, factors: Sequence[Factor], terms: Terms) -> Ar
     Returns:
         ``(A,)``.
     """
-    order = np.argsort(terms.rows, kind="stable")
-    terms = Terms(terms.rows[order], terms.outputs[order], terms.weights[order], terms.sums[order])
+    terms = terms.chosen(np.argsort(terms.rows, kind="stable"))
     count = int(terms.sums.max()) + 1
     first, last = np.full(count, len(factors)), np.zeros(count, dtype=np.int64)
     np.minimum.at(first, terms.sums, terms.rows)

@@ -179,6 +179,14 @@ class ScaledPosterior(Posterior):
         means = np.bincount(sums, weights * self.marginals(X).mean[cells])
         return np.asarray(means, dtype=np.float64), variances
 
+    def expansion_variances(
+        self, X: Array, outputs: Array, functions: tuple[Array, Array], sums: Array, *, include_noise: bool = True
+    ) -> Array:
+        """As :meth:`.Posterior.expansion_variances`: factors leave correlations as they are."""
+        coefficients, deviations = functions
+        plain = coefficients, deviations / self._factors_at(X)[np.arange(len(X)), outputs]
+        return super().expansion_variances(X, outputs, plain, sums, include_noise=include_noise)
+
     def _factors_at(self, X: Array) -> Array:
         """The factors at inputs ``(t, d)``, 1 where there is no gap, ``(t, P)``."""
         both, number = np.unique(np.concatenate([self._gaps, X]), axis=0, return_inverse=True)

@@ -21,6 +21,7 @@ from cgp.regression.covariances.neighbours import start_at_correlation
 from cgp.regression.covariances.rows import Loadings, check_covariance, dense_covariance, row_covariance
 from cgp.regression.likelihood import ProcessGaussianLikelihood, ProcessMean
 from cgp.regression.sums import Sums
+from cgp.statespace.expansions import dense_expansion_variance
 
 from .choice import SOLVERS, Cost, Problem
 
@@ -248,6 +249,40 @@ class RegressionModel(ExactGP):
             covariance = self.posterior(x[rows], condition).covariance_matrix
             variances.append(covariance @ weights[rows].to(covariance) @ weights[rows].to(covariance))
         return torch.stack(variances, dim=-1)
+
+    @torch.no_grad()
+    def expansion_variances(
+        self,
+        x: Tensor,
+        functions: tuple[Tensor, Tensor],
+        sums: Tensor,
+        condition: Any = None,
+        *,
+        noisy: bool = False,
+    ) -> Tensor:
+        r"""Variances of sums of functions of the processes at rows, :math:`\sum_{ij}\sum_k c_{ki}c_{kj}R_{ij}^k`.
+
+        Args:
+            x: ``(t, d + 1)``.
+            functions: coefficients of their Hermite polynomials of orders 1 … K, ``(S, K, t)`` for S members of the
+                batch, and the deviations that R is in units of, ``(S, t)``: those of readings.
+            sums: as in :meth:`total_variances`.
+            condition: result of :meth:`condition`; None computes it.
+            noisy: whether they are functions of readings, each with noise of its own.
+
+        Returns:
+            ``(*batch, A)``.
+        """
+        condition, variances = self.condition() if condition is None else condition, []
+        for rows in sums.argsort(stable=True).split(sums.bincount().tolist()):
+            if noisy:
+                covariance = self.joint_readings(x[rows], condition)[1]
+            else:
+                covariance = self.posterior(x[rows], condition).covariance_matrix
+            members = covariance.expand(*self.batch(), *covariance.shape[-2:]).reshape(-1, len(rows), len(rows))
+            each = zip(members.double(), *(part[..., rows] for part in functions), strict=True)
+            variances.append([dense_expansion_variance(*(part.numpy() for part in parts)) for parts in each])
+        return torch.tensor(variances, dtype=torch.float64).mT.reshape(*self.batch(), -1)
 
     @torch.no_grad()
     def draw_readings(

@@ -17,6 +17,7 @@ from cgp.kernels.markov_forms import markov_obstacle, markov_processes
 from cgp.regression.observations import Parts
 from cgp.regression.series_space import Frontier, Observations, Series, SeriesComponent, advanced, member_of, series_of
 from cgp.regression.solvers.model import check_training_data
+from cgp.statespace.expansions import Expansion
 from cgp.statespace.factors import takes_lanes
 from cgp.statespace.kernels import Steps
 from cgp.statespace.posterior import StateSpacePosterior
@@ -241,6 +242,32 @@ class SeriesCorrelatedGPRegression(RegressionModel):
             terms = member.terms(member.line.cells[-x.shape[-2] :], weights, sums)
             parts.append(member.posterior().total_variances(terms))
         return self._stacked(parts, x)
+
+    @torch.no_grad()
+    def expansion_variances(
+        self,
+        x: Tensor,
+        functions: tuple[Tensor, Tensor],
+        sums: Tensor,
+        condition: Any = None,
+        *,
+        noisy: bool = False,
+    ) -> Tensor:
+        """As :meth:`.RegressionModel.expansion_variances`, in linear time where correlations end."""
+        condition, parts = self.condition() if condition is None else condition, []
+        noise, further = noise_of_rows(self.likelihood, x) * float(noisy), self._further(x, condition)
+        members = zip(
+            self._with_places(self._expanded(x), condition), flat_members(noise, self.batch()), *functions, strict=True
+        )
+        for member, variances, coefficients, deviations in members:
+            terms = member.terms(member.line.cells[-len(x) :], torch.ones(len(x)), sums)
+            expansion = Expansion.of_tensors(coefficients, deviations, variances, further)
+            parts.append(member.posterior().expansion_variances(terms, expansion))
+        return self._stacked(parts)
+
+    def _further(self, x: Tensor, condition: Any) -> Tensor:
+        """What the covariance has besides that of the state space, as products of ``(t, F)``."""
+        return x.new_zeros(len(x), 0)
 
     def members(self, x: Tensor | None = None) -> Iterator[Series]:
         """The members of the batch as state spaces, with the rows x ``(*batch, t, 2)`` as further rows."""

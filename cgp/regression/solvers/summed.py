@@ -13,6 +13,7 @@ from cgp.functional.gaussians import lazy
 from cgp.kernels.canonical_kernel import noise_of_rows
 from cgp.regression.series_space import Series, member_of
 from cgp.regression.sums import Sums
+from cgp.statespace.expansions import Expansion
 from cgp.statespace.functionals import FunctionalPosterior, Functionals, Response, total_log_evidence
 from cgp.statespace.totals import Terms
 
@@ -200,6 +201,26 @@ class SummedSeriesRegression(SeriesCorrelatedGPRegression):
         variances = self._total_variances(x, weights, sums, condition, readings)
         fresh = torch.where(readings < 0, weights.square() * noise_of_rows(self.likelihood, x), 0.0)
         return variances + fresh.new_zeros(*fresh.shape[:-1], variances.shape[-1]).index_add(-1, sums, fresh)
+
+    @torch.no_grad()
+    def expansion_variances(
+        self,
+        x: Tensor,
+        functions: tuple[Tensor, Tensor],
+        sums: Tensor,
+        condition: Any = None,
+        *,
+        noisy: bool = False,
+    ) -> Tensor:
+        """As :meth:`.RegressionModel.expansion_variances`, of the readings that the sums have."""
+        readings, parts = self._given.readings_at(x) if noisy else None, []
+        noise = noise_of_rows(self.likelihood, x) * (0.0 if readings is None else (readings < 0))
+        members = zip(self._at(x, condition), flat_members(noise, self.batch()), *functions, strict=True)
+        for (posterior, cells), variances, coefficients, deviations in members:
+            terms = Terms(*np.divmod(cells.numpy(), self.num_processes), np.ones(len(x)), sums.numpy())
+            expansion = Expansion.of_tensors(coefficients, deviations, variances, x.new_zeros(len(x), 0))
+            parts.append(posterior.expansion_variances(cells, terms, expansion, readings))
+        return self._stacked(parts)
 
     @torch.no_grad()
     def joint_readings(self, x: Tensor, condition: Any = None) -> tuple[Tensor, Tensor]:

@@ -114,6 +114,13 @@ class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
         totals.index_add_(0, sums * self.num_processes + x[:, 1].long(), weights.to(effects)[:, None] * effects)
         return super().total_variances(x, weights, sums, condition) + totals.reshape(count, -1).square().sum(-1)
 
+    def _further(self, x: Tensor, condition: Any) -> Tensor:
+        effects = self._effects(x, condition)
+        numbers = x[:, 1].unique(return_inverse=True)[1]  # of other outputs they are independent
+        blocks = effects.new_zeros(len(x), int(numbers.max()) + 1, effects.shape[-1])
+        blocks[torch.arange(len(x)), numbers] = effects
+        return blocks.flatten(1)
+
     @torch.no_grad()
     def _marginals(self, x: Tensor, condition: Any) -> Moments:
         if self.loading_roots is None:

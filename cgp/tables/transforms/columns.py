@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import factorial
 from scipy.stats import norm
 
 from cgp.comparisons import normal_errors, student_reach, student_scores
@@ -23,8 +24,8 @@ Array = NDArray[Any]
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)  # exact to 1e-9 for logarithms of deviation 2
 _SHARES = _WEIGHTS / _WEIGHTS.sum()
 _LEVELS = (np.arange(400) + 0.5) / 400  # of the quantiles that the CRPS is a mean over
-_DRAWS, _FEWEST_DRAWS = 1000, 100  # for the error of a sum beyond its linear part
-_MOST_DRAWN, _AT_ONCE = 100_000_000, 2_000_000  # values that are drawn, and held
+_ORDERS = 12  # of Hermite polynomials, each with its coefficient
+_POLYNOMIALS = np.polynomial.hermite_e.hermevander(_NODES, _ORDERS) / np.sqrt(factorial(np.arange(_ORDERS + 1)))
 
 
 class ValueScores(NamedTuple):
@@ -199,13 +200,12 @@ class TransformedPosterior:
     ) -> tuple[Array, Array]:
         r"""Weighted sums of readings at inputs, each of one column, with their variances.
 
-        .. math:: E\Big[\sum_i w_i y_i\Big] = \sum_i w_i E[y_i], \qquad
-            V = a^\top (C + \sigma^2 I) a\, \frac{\hat V_S[\sum_i w_i y_i]}{\hat V_S[a^\top z]}, \qquad
-            a_i = w_i \frac{E[y_i (z_i - \mu_i)]}{s_i^2}
+        .. math:: E\Big[\sum_i w_i y_i\Big] = \sum_i w_i c_{0i}, \qquad
+            V = \sum_{ij} w_i w_j \sum_{k \ge 1} c_{ki} c_{kj} R_{ij}^k, \qquad
+            c_{ki} = \int T^{-1}(\mu_i + s_i x)\, \frac{\mathrm{He}_k(x)}{\sqrt{k!}}\, N(x; 0, 1)\, dx
 
-        Means are by quadrature, and variances are those of the best linear function of the transforms, which are exact,
-        times the ratio of both in a thousand joint draws (fewer where there are more than 100,000 inputs), which is 1
-        in columns that are not transformed.
+        R are the correlations of the transforms: what Mehler's formula makes of them is exact. Of orders above 12 the
+        sum of squares is taken for one coefficient.
 
         Args:
             X: inputs, ``(t, d)``.
@@ -219,39 +219,32 @@ class TransformedPosterior:
             Means and variances, ``(A,)`` each.
         """
         places, number = np.unique(X, axis=0, return_inverse=True)
-        latent, readings, cells = self.latent.marginals(places), self.marginals(places), (number.reshape(-1), outputs)
-        mean, sd, centre = (each[cells] for each in (*latent, readings.mean))
-        slopes, count = self._slopes(mean, sd, outputs) * weights, int(sums.max()) + 1
-        noise = None if include_noise else self._noise(places, latent.sd)[cells]
-        total, part = int(np.clip(_MOST_DRAWN // len(X), _FEWEST_DRAWS, _DRAWS)), max(_AT_ONCE // len(X), 1)
-        linear, exact = [], []
-        for first in range(0, total, part):
-            size = min(part, total - first)
-            draws = self.latent.draw_at(X, outputs, size, first, include_noise=include_noise)
-            values = self._expected(draws, noise, outputs)
-            linear += [np.bincount(sums, each, count) for each in (draws - mean) * slopes]
-            exact += [np.bincount(sums, each, count) for each in (values - centre) * weights]
-        spread, drawn = np.var(linear, axis=0), np.var(exact, axis=0)
-        ratio = np.divide(drawn, spread, out=np.ones(count), where=spread > 0.0)
-        variances = self.latent.totals(X, outputs, slopes, sums, include_noise=include_noise)[1]
-        return np.bincount(sums, weights * centre, count), variances * ratio
+        scaling, cells = self.latent.units.outputs, (slice(None), number.reshape(-1), outputs)
+        means, variances = self.latent.members(places, include_noise=True)
+        deviations = np.sqrt(variances)[cells]
+        sd = deviations * scaling.chosen(outputs).unit
+        centres, coefficients = self._expansion(scaling.undo(means)[cells], sd, outputs)
+        functions = coefficients * weights, deviations
+        variances = self.latent.expansion_variances(X, outputs, functions, sums, include_noise=include_noise)
+        means = np.stack([np.bincount(sums, weights * each) for each in centres])
+        return means.mean(0), variances.mean(0) + means.var(0)
 
-    def _noise(self, X: Array, noisy: Array) -> Array:
-        """Standard deviations of the noise of transforms at inputs, ``(t, P)``."""
-        return np.sqrt((noisy**2 - self.latent.marginals(X, include_noise=False).sd ** 2).clip(min=0.0))
-
-    def _expected(self, draws: Array, noise: Array | None, outputs: Array) -> Array:
-        """Readings of drawn transforms ``(S, t)``, or their means over noise."""
-        if noise is None:
-            return self.transforms.inverse(draws, outputs)
-        return self.transforms.moments(draws[None], noise, outputs).mean
-
-    def _slopes(self, mean: Array, sd: Array, outputs: Array) -> Array:
-        """Slopes of the best linear functions of transforms, 1 in columns that are not transformed."""
-        slopes = np.zeros_like(mean)
-        for node, share in zip(_NODES, _SHARES, strict=True):
-            slopes += share * node * self.transforms.inverse(mean + node * sd, outputs)
-        return np.where(np.isin(outputs, self.transforms.changed), slopes / sd, 1.0)
+    def _expansion(self, mean: Array, sd: Array, outputs: Array) -> tuple[Array, Array]:
+        """Means of readings whose transforms have moments ``(S, t)``, and Hermite coefficients, ``(S, K, t)``."""
+        curved = np.isin(outputs, self.transforms.changed)
+        centres, coefficients = mean.copy(), np.zeros((len(mean), _ORDERS + 1, mean.shape[1]))
+        coefficients[:, 0] = sd
+        mean, sd, outputs = mean[:, curved], sd[:, curved], outputs[curved]
+        origin, all_orders = self.transforms.inverse(mean, outputs), np.zeros((_ORDERS + 1, *mean.shape))
+        square = np.zeros_like(mean)
+        for values, node, share in zip(_POLYNOMIALS, _NODES, _SHARES, strict=True):
+            away = self.transforms.inverse(mean + node * sd, outputs) - origin
+            all_orders += share * values[:, None, None] * away
+            square += share * np.square(away)
+        rest = np.sqrt((square - np.square(all_orders).sum(0)).clip(min=0.0))
+        centres[:, curved] = origin + all_orders[0]
+        coefficients[:, :, curved] = np.stack([*all_orders[1:], rest], axis=1)
+        return centres, coefficients
 
 
 def _quantile_score(kind: Transform, mean: Array, sd: Array, freedom: Array, truth: Array) -> Array:

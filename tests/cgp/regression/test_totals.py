@@ -65,6 +65,34 @@ def test_sums_are_those_of_the_whole_covariance(regressor, noisy):
         assert variances[number] == pytest.approx(w @ chosen @ w, rel=1e-6)
 
 
+def expected_variance(covariance, coefficients):
+    """Of a sum of functions, term by term of the series."""
+    orders = np.arange(1, len(coefficients) + 1)
+    pairs = np.einsum("ki,kj,ijk->ij", coefficients, coefficients, covariance[..., None] ** orders)
+    return pairs.sum()
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_sums_of_functions_are_those_of_the_whole_covariance(regressor, noisy):
+    """Of every member of a mixture, with deviations and coefficients of its own."""
+    rows, outputs, _, sums = terms()
+    posterior, generator = regressor.posterior_, np.random.default_rng(3)
+    variances = posterior.members(X[rows], include_noise=True)[1]
+    deviations = np.sqrt(variances)[:, np.arange(len(rows)), outputs]
+    coefficients = generator.normal(size=(len(deviations), 5, len(rows)))
+    coefficients[:, 1:, sums == 1] = 0.0  # a linear one
+    covariances = posterior.joint_members(X[rows], include_noise=noisy)[1]
+    functions = coefficients, deviations
+    found = posterior.expansion_variances(X[rows], outputs, functions, sums, include_noise=noisy)
+    places = np.arange(len(rows)) * 2 + outputs
+    for member, covariance in enumerate(covariances):
+        R = covariance[places][:, places] / np.outer(deviations[member], deviations[member])
+        for number in range(5):
+            mine = sums == number
+            expected = expected_variance(R[mine][:, mine], coefficients[member][:, mine])
+            assert found[member, number] == pytest.approx(expected, rel=1e-6)
+
+
 def test_sums_of_draws_have_their_variance(regressor):
     rows, outputs, weights, sums = terms()
     means, variances = regressor.posterior_.totals(X[rows], outputs, weights, sums, include_noise=False)

@@ -120,6 +120,12 @@ def test_moments_totals_and_draws_are_dense(structure, of_readings, noisy):
     weights = torch.linspace(-1.0, 2.0, len(x), dtype=torch.float64)
     ask = model.reading_total_variances if noisy else model.total_variances
     CLOSE(ask(x, weights, torch.zeros(len(x), dtype=torch.long), condition)[0].detach(), weights @ covariance @ weights)
+    coefficients = torch.as_tensor(np.random.default_rng(2).normal(size=(1, 4, len(x))))
+    deviations = model.moments(x, condition, noisy=True).variance.sqrt()[None]
+    functions, zero = (coefficients, deviations), torch.zeros(len(x), dtype=torch.long)
+    R = covariance / (deviations.mT * deviations)
+    powers = sum(each @ R ** (k + 1) @ each for k, each in enumerate(coefficients[0]))
+    CLOSE(model.expansion_variances(x, functions, zero, condition, noisy=noisy)[0], powers)
     count, draw = 20_000, model.draw_readings if noisy else model.draw
     draws, variance = draw(x, [count], condition, generator=torch.Generator().manual_seed(0)), covariance.diagonal()
     assert ((draws.mean(0) - mean).abs() <= 6 * (variance / count).sqrt() + 1e-9).all()

@@ -88,6 +88,12 @@ def test_variances_and_covariances_are_those_of_the_equations(start: float):
     of_sums = torch.stack([(weights * (sums == a)) @ added @ (weights * (sums == a)) for a in range(2)])
     totals = model.total_variances(x, weights, sums) - plain.total_variances(x, weights, sums)
     torch.testing.assert_close(totals, of_sums)
+    coefficients = torch.stack([weights, weights.flip(0), weights.square()])
+    covariance = plain.posterior(x).covariance_matrix + added
+    powers = sum(torch.outer(c, c) * covariance ** (k + 1) for k, c in enumerate(coefficients))
+    cubes = torch.stack([powers[sums == a][:, sums == a].sum() for a in range(2)])
+    functions = coefficients[None], torch.ones(1, len(x), dtype=torch.float64)
+    torch.testing.assert_close(model.expansion_variances(x, functions, sums), cubes)
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ from scipy.stats import lognorm, norm
 
 from cgp import CorrelatedGPImputer
 from cgp.comparisons import gaussian_scores
-from cgp.regression import MAP
+from cgp.regression import MAP, Laplace
 from cgp.tables.transforms.columns import Transforms
 from cgp.tables.transforms.kinds import BoxCox, Logit, Rectified, Unchanged, YeoJohnson
 
@@ -108,8 +108,27 @@ def test_sums_have_the_error_of_long_monte_carlo(imputer, how):
     np.testing.assert_allclose(spread[~uncertain], 0.0, atol=1e-9)
 
 
+@pytest.mark.parametrize("noisy", [False, True])
+@pytest.mark.parametrize("inference", [MAP(max_steps=30), Laplace(num_mixture=3, max_steps=15)], ids=["one", "mixture"])
+def test_sums_of_logarithms_are_in_closed_form(inference, noisy):
+    r"""With m and C of the logarithms of a member: :math:`e^{m_i + m_j + (s_i^2 + s_j^2) / 2}(e^{C_{ij}} - 1)`."""
+    options = QUICK | {"kernel": "matern32", "inference": inference}
+    imputer = CorrelatedGPImputer(transforms={0: BoxCox(shift=0.0, lower=-np.inf)}, **options).fit(skewed()[:, :2])
+    latent, rows = imputer.regressor_.posterior_, np.arange(10.0, 18.0)[:, None]
+    scaling, weights = latent.units.outputs, np.linspace(0.5, 1.5, 8)
+    means, variances = latent.members(rows, include_noise=True)
+    m, s2 = scaling.undo(means)[..., 0], (variances * scaling.unit**2)[..., 0]
+    C = latent.joint_members(rows, include_noise=noisy)[1][:, ::2, ::2] * scaling.unit[0] ** 2
+    expected = np.exp(m + s2 / 2.0) * weights
+    spread = np.einsum("si,sj,sij->s", expected, expected, np.expm1(C))
+    inputs, zeros = rows, np.zeros(8, dtype=int)
+    total, variance = imputer._filled._posterior.totals(inputs, zeros, weights, zeros, include_noise=noisy)
+    assert total[0] == pytest.approx(expected.sum(1).mean(), rel=1e-8)
+    assert variance[0] == pytest.approx(spread.mean() + expected.sum(1).var(), rel=1e-8)
+
+
 def test_sums_of_columns_as_they_are_stay_exact(imputer):
-    """Beside transformed columns: the ratio of the draws is 1."""
+    """Beside transformed columns."""
     plain = imputer.regressor_.posterior_
     gaps = np.flatnonzero(np.isnan(skewed()[:, 1]))
     inputs, zeros = gaps[:, None].astype(float), np.zeros(len(gaps), dtype=int)
