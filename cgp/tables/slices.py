@@ -1,0 +1,210 @@
+r"""Elliptical slices on the surface where totals of functions of Gaussian values hold.
+
+Given the readings, the transforms x of what is missing are Gaussian, and a total is known of their inverses,
+:math:`\sum_i w_i T^{-1}(x_i) = t`. With the totals' linear parts at the mode, s of covariance V,
+
+.. math:: x = r + \operatorname{Cov}[x, s]\, V^{-1} u, \qquad r \perp u, \qquad
+    p(r \mid t) \propto p(r)\, p(u_r) \Big/ \Big|\det \frac{\partial t}{\partial u}\Big|
+
+where r is drawn given the linear parts, and :math:`u_r` is what the totals leave it, by Newton's method. So r has a
+Gaussian prior and a likelihood that is nearly constant: elliptical slices leave the density exactly as it is.
+
+Source:
+    Murray, Adams & MacKay (2010), Elliptical slice sampling, figure 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import coo_array, csr_array
+
+from cgp.regression.solvers.summed import SummedReadings
+from cgp.regression.sums import GivenSums, Sums
+
+from .transforms.columns import Transforms
+
+__all__ = ["Curve", "CurvedTotals", "sliced_draws"]
+
+Array = NDArray[Any]
+
+_WARM_UP = 10  # steps of each chain that are forgotten
+_AT_ONCE = 2**23  # values of all cells that are drawn together
+_NEWTON, _STEP, _EXACT, _CLOSE = 80, 1.0, 1e-14, 1e-11  # steps, their length, and errors of totals
+_SHRINKS = 60
+_FLATTEST = 1e-3  # slope of a linear part, of the column's largest
+
+
+class Curve(NamedTuple):
+    """Values of transforms in units of the models.
+
+    Attributes:
+        transforms: of the columns.
+        outputs: the column of each of t terms, ``(t,)``.
+        centre: of the transforms, ``(t,)``.
+        unit: of the transforms, ``(t,)``.
+    """
+
+    transforms: Transforms
+    outputs: Array
+    centre: Array
+    unit: Array
+
+    def values(self, x: Array) -> Array:
+        """In the user's units, ``(..., t)``."""
+        return self.transforms.inverse(self.centre + self.unit * x, self.outputs)
+
+    def slopes(self, x: Array) -> Array:
+        """Of the values, 0 where they are at an end, ``(..., t)``."""
+        z, slopes = self.centre + self.unit * x, np.empty_like(x)
+        for p in np.unique(self.outputs):
+            kind, at = self.transforms.kinds[p], self.outputs == p
+            y = kind.undone(z[..., at])
+            inside = (y >= kind.ends[0]) & (y <= kind.ends[1])
+            with np.errstate(divide="ignore", over="ignore"):
+                slope = np.exp(-kind.log_slope(np.clip(y, *kind.ends)))
+            slopes[..., at] = np.where(inside, slope, 0.0)
+        return slopes * self.unit
+
+
+class CurvedTotals(NamedTuple):
+    """Totals of what is missing, in units in which a reading is about 1.
+
+    Attributes:
+        given: as sums, places in units of the models.
+        curve: values of the terms.
+    """
+
+    given: GivenSums
+    curve: Curve
+
+    def matrix(self, weights: Array) -> csr_array:
+        """Weights of the terms ``(t,)`` by sums, ``(M, t)``."""
+        numbers = self.given.sums.numpy()
+        return coo_array((weights, (numbers, np.arange(len(numbers)))), (len(self.given.values), len(numbers))).tocsr()
+
+    @property
+    def weights(self) -> csr_array:
+        """Those of the totals."""
+        return self.matrix(self.given.weights.numpy())
+
+    def linear(self, x: Array) -> Sums:
+        """Their linear parts at transforms ``(t,)``."""
+        slopes = self.curve.slopes(x)
+        weights = self.given.weights.numpy() * np.maximum(slopes, _FLATTEST * slopes.max())
+        numbers = self.given.sums.numpy()
+        values = self.given.values.numpy() - self.weights @ self.curve.values(x)
+        values += np.bincount(numbers, weights * x, len(values))
+        of_readings = np.ones(len(values), dtype=bool)
+        of_readings[numbers[self.given.readings.numpy() < 0]] = False
+        given = self.given
+        return Sums(given.places.numpy(), weights, numbers, values, given.noise.numpy(), of_readings, given.names)
+
+
+class _Surface(NamedTuple):
+    r"""Where the totals hold, of a member of the mixture.
+
+    Attributes:
+        known: M totals.
+        response: of transforms at the terms to the linear parts, ``(t, M)``.
+        error: linear parts less their mean given the readings, ``(M,)``.
+        precision: inverse of their covariance, ``(M, M)``.
+        linear: weights of the linear parts, ``(M, t)``.
+        values: of the linear parts, ``(M,)``.
+    """
+
+    known: CurvedTotals
+    response: Array
+    error: Array
+    precision: Array
+    linear: csr_array
+    values: Array
+
+    @property
+    def size(self) -> float:
+        """Of the largest total, in units of a reading."""
+        return 1.0 + float(np.abs(self.known.given.values.numpy()).max())
+
+    def reached(self, r: Array) -> tuple[Array, Array]:
+        """The u and the log-likelihood of r ``(C, t)``, -inf where Newton's method does not get there."""
+        given, weights, u = self.known.given, self.known.weights, np.zeros((len(r), len(self.values)))
+        noise = given.noise.numpy()
+        errors = np.where(noise > 0.0, self.values - (self.linear @ r.T).T, 0.0)  # of totals that have some
+        noisy = noise[:, None] * self.precision
+        far = np.full(len(r), np.inf)
+        for _ in range(_NEWTON):
+            x = r + u @ self.response.T
+            missed = given.values.numpy() - errors - u @ noisy.T - (weights @ self.known.curve.values(x).T).T
+            slopes = (
+                np.stack([weights @ (each[:, None] * self.response) for each in self.known.curve.slopes(x)]) + noisy
+            )
+            far = np.abs(missed).max(axis=1)
+            if (far <= _EXACT * self.size).all() or not np.isfinite(slopes).all():
+                break
+            step = np.linalg.solve(slopes + 1e-12 * np.eye(len(noise)), missed[..., None])[..., 0]
+            length = np.abs(step @ self.response.T).max(axis=1)
+            u = u + step * np.minimum(1.0, _STEP / np.maximum(length, _EXACT))[:, None]
+        away = self.error + u
+        density = -0.5 * np.einsum("cm,ml,cl->c", away, self.precision, away)
+        with np.errstate(divide="ignore"):
+            density -= np.linalg.slogdet(slopes)[1]
+        return u, np.where((far <= _CLOSE * self.size) & np.isfinite(density), density, -np.inf)
+
+
+def sliced_draws(
+    known: CurvedTotals, member: SummedReadings, count: int, kept: int, source: np.random.RandomState
+) -> Array:
+    """Draws of a member at rows, the terms of the totals first, ``(count * kept, t)``."""
+    response, terms = member.response(), known.weights.shape[1]
+    slopes, mean = response.slopes.numpy(), member.moments().mean.double().numpy()
+    precision = np.linalg.inv(response.covariance.numpy())
+    linear = known.matrix(member.posterior.sums.terms.weights)
+    values = member.posterior.sums.values.numpy() + linear @ member.mean[:terms].double().numpy()
+    surface = _Surface(known, slopes[:terms], response.error.numpy(), precision, linear, values)
+    generator = torch.Generator().manual_seed(int(source.randint(2**31 - 1)))
+
+    steps = _WARM_UP + kept
+    part = int(np.clip(_AT_ONCE // (count * member.posterior.points.mean.numel()), 1, steps + 1))
+
+    def fresh() -> Iterator[Array]:
+        while True:
+            yield from np.split(member.draw(count * part, generator).double().numpy() - mean, part)
+
+    others = fresh()
+    r, draws = next(others), []
+    u, level = surface.reached((mean + r)[:, :terms])
+    for step in range(steps):
+        r, u, level = _slice(surface, mean, r, u, level, next(others), source)
+        if step >= _WARM_UP:
+            draws.append(mean + r + u @ slopes.T)
+    if not np.isfinite(level).all():
+        raise ValueError("totals: expected totals that values of their columns can have, found none that do")
+    return np.concatenate(draws)
+
+
+def _slice(
+    surface: _Surface, mean: Array, r: Array, u: Array, level: Array, other: Array, source: np.random.RandomState
+) -> tuple[Array, Array, Array]:
+    """A step of every chain along the ellipse through r and another draw of its prior, with u and likelihood there."""
+    count, terms = len(r), surface.response.shape[0]
+    with np.errstate(divide="ignore"):
+        least = level + np.log(source.uniform(size=count))
+    angle = source.uniform(0.0, 2.0 * np.pi, count)
+    low, high, open_ = angle - 2.0 * np.pi, angle.copy(), np.arange(count)
+    u, level, turned = u.copy(), level.copy(), np.zeros(count)
+    for _ in range(_SHRINKS):
+        cosine, sine = np.cos(angle[open_, None]), np.sin(angle[open_, None])
+        reached, density = surface.reached(mean[:terms] + cosine * r[open_, :terms] + sine * other[open_, :terms])
+        taken = density > least[open_]
+        done, open_ = open_[taken], open_[~taken]
+        u[done], level[done], turned[done] = reached[taken], density[taken], angle[done]
+        if not len(open_):
+            break
+        low[open_] = np.where(angle[open_] < 0.0, angle[open_], low[open_])
+        high[open_] = np.where(angle[open_] < 0.0, high[open_], angle[open_])
+        angle[open_] = source.uniform(low[open_], high[open_])
+    return np.cos(turned)[:, None] * r + np.sin(turned)[:, None] * other, u, level
