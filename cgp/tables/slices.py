@@ -33,7 +33,7 @@ __all__ = ["Curve", "CurvedTotals", "sliced_draws"]
 Array = NDArray[Any]
 
 _WARM_UP = 10  # steps of each chain that are forgotten
-_AT_ONCE = 2**23  # values of all cells that are drawn together
+_AT_ONCE = 2**21  # values of all cells that are drawn together
 _NEWTON, _STEP, _EXACT, _CLOSE = 80, 1.0, 1e-14, 1e-11  # steps, their length, and errors of totals
 _SHRINKS = 60
 _FLATTEST = 1e-3  # slope of a linear part, of the column's largest
