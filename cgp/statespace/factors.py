@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from .filter import Array, Chain
+from .filter import Array, Chain, Factor
 from .lane_factor import FilterState, LaneFactor, LaneTables
 from .slopes import Slopes, evidence_slopes
 
@@ -108,6 +108,11 @@ class RowFactor:
 
     def __init__(self, chain: Chain, start: Array | None, keep: bool) -> None:
         self._chain, self._start, self._factors = chain, start, chain.filtered(start, keep=keep)
+
+    @property
+    def rows(self) -> list[Factor]:
+        """The results of the filter."""
+        return self._factors
 
     @property
     def log_determinant(self) -> float:

@@ -108,14 +108,12 @@ def total_log_evidence(
     Returns:
         In nats, a scalar.
     """
-    if not any(part.requires_grad for part in (*space[:4], residual, noise, sums.values)):
-        return FunctionalPosterior(space, residual, noise, observed, sums).log_evidence.to(residual)
     prior = covariance_product(space, sums.columns((len(residual), residual.shape[-1])))
     solved = covariance_solve(space, prior, noise, observed)
     known = torch.where(observed, residual, 0.0).double()
     covariance = sums.applied(prior) - torch.einsum("npm,npl->ml", prior, solved)
     error = sums.values - torch.einsum("npm,np->m", solved, known)
-    factor = cholesky(_symmetric(covariance) + sums.errors, name="covariance of the sums", jitter=0.0)
+    factor = _root(sums, covariance)
     return log_evidence(space, residual, noise, observed) + _log_density(error, factor).to(residual)
 
 
@@ -143,20 +141,33 @@ class FunctionalPosterior:
         tensor(6., dtype=torch.float64)
     """
 
-    @torch.no_grad()
     def __init__(self, space: StateSpace, residual: Tensor, noise: Tensor, observed: Tensor, sums: Functionals) -> None:
-        self.points, self.sums = StateSpacePosterior(space, residual, noise, observed), sums
-        shape, effects, weights = (len(residual), residual.shape[-1]), [], []
-        width = max(1, _ENTRIES // residual.numel())
-        for first in range(0, len(sums.values), width):
-            prior = covariance_columns(space, sums.columns(shape, first, min(first + width, len(sums.values))))
+        self._given, self.sums = (space, residual, noise, observed), sums
+
+    @lazy
+    def points(self) -> StateSpacePosterior:
+        """Given the readings only."""
+        return StateSpacePosterior(*self._given)
+
+    @lazy
+    @torch.no_grad()
+    def _columns(self) -> tuple[Tensor, Tensor]:
+        """The covariances of cells with the sums given the readings, ``(N P, M)``, and the readings' weights."""
+        (space, residual, _, observed), effects, weights = self._given, [], []
+        count, width = len(self.sums.values), max(1, _ENTRIES // residual.numel())
+        for first in range(0, count, width):
+            columns = self.sums.columns(tuple(residual.shape), first, min(first + width, count))
+            prior = covariance_columns(space, columns)
             explained, solved = self.points.regressed(prior)
-            effects.append(prior - explained)
+            effects.append((prior - explained).flatten(0, 1))
             weights.append(solved[observed])
-        effect = torch.cat(effects, dim=-1)  # G
-        covariance = _symmetric(sums.applied(effect)) + sums.errors
-        self._factor = cholesky(covariance, name="covariance of the sums", jitter=0.0)
-        self._effect, self._weights = effect.flatten(0, 1), torch.cat(weights, dim=-1)
+        return torch.cat(effects, dim=-1), torch.cat(weights, dim=-1)
+
+    @lazy
+    def _factor(self) -> Tensor:
+        """The root of the covariance of the sums given the readings, ``(M, M)``."""
+        effect = self._columns[0].reshape(*self._given[1].shape, -1)
+        return _root(self.sums, self.sums.applied(effect))
 
     @property
     def log_evidence(self) -> Tensor:
@@ -272,13 +283,13 @@ class FunctionalPosterior:
             ``(n,)`` each, of the observed cells in order.
         """
         seen = torch.as_tensor(self.points.observed)
-        effect = self._weights + known
+        effect = self._columns[1] + known
         weights = self.points.weights[seen] - (effect @ self._moved)[:, 0]
         return weights, self.points.precision[seen] + self._explained(effect)
 
     def _effects(self, cells: Tensor, readings: Tensor | None) -> Tensor:
         """Covariances of outputs or readings with the sums, ``(t, M)``."""
-        effect = self._effect[cells]
+        effect = self._columns[0][cells]
         if readings is None or not len(self.sums.variances):
             return effect
         shares = (self.sums.variances[:, None] * self._shares)[readings]
@@ -301,5 +312,6 @@ def _log_density(error: Tensor, factor: Tensor) -> Tensor:
     return normal.log_prob(error)
 
 
-def _symmetric(matrix: Tensor) -> Tensor:
-    return 0.5 * (matrix + matrix.mT)
+def _root(sums: Functionals, covariance: Tensor) -> Tensor:
+    """The root of the covariance of sums given the readings, from that of their outputs, ``(M, M)``."""
+    return cholesky(0.5 * (covariance + covariance.mT) + sums.errors, name="covariance of the sums", jitter=0.0)

@@ -13,6 +13,7 @@ from cgp.functional.gaussians import lazy
 from cgp.kernels.canonical_kernel import noise_of_rows
 from cgp.regression.series_space import Series, member_of
 from cgp.regression.sums import Sums
+from cgp.statespace.accumulators import posterior_given_sums
 from cgp.statespace.expansions import Expansion
 from cgp.statespace.functionals import FunctionalPosterior, Functionals, Response, total_log_evidence
 from cgp.statespace.totals import Terms
@@ -34,7 +35,9 @@ class _Condition:
     def members(self) -> list[tuple[Series, FunctionalPosterior]]:
         """The whole chain of each member, and its posterior."""
         with torch.no_grad():
-            return [(series, FunctionalPosterior(*series.table, sums)) for series, sums in self._model.summed_members()]
+            return [
+                (series, posterior_given_sums(*series.table, sums)) for series, sums in self._model.summed_members()
+            ]
 
 
 class SummedReadings(NamedTuple):
@@ -119,7 +122,15 @@ class SummedSeriesRegression(SeriesCorrelatedGPRegression):
 
     def log_evidence(self) -> Tensor:
         """The log-density of readings and sums in nats, ``(*batch,)``; sums in units of a reading."""
-        values = torch.stack([total_log_evidence(*series.table, sums) for series, sums in self.summed_members()])
+        needs_slopes = torch.is_grad_enabled() and any(each.requires_grad for each in self.parameters())
+        values = torch.stack(
+            [
+                total_log_evidence(*series.table, sums)
+                if needs_slopes
+                else posterior_given_sums(*series.table, sums).log_evidence
+                for series, sums in self.summed_members()
+            ]
+        )
         return values.reshape(self.batch()).to(self.train_targets)
 
     def condition(self) -> Any:
@@ -261,7 +272,7 @@ class SummedSeriesRegression(SeriesCorrelatedGPRegression):
             raise ValueError(f"x: expected rows (t, 2), got shape {tuple(x.shape)}: sums are not for batches of rows")
         for (series, sums), (known, posterior) in zip(self.summed_members(x), condition.members, strict=True):
             is_same = len(series.residual) == len(known.residual)  # only rows of readings and sums
-            yield posterior if is_same else FunctionalPosterior(*series.table, sums), series.line.cells[-len(x) :]
+            yield posterior if is_same else posterior_given_sums(*series.table, sums), series.line.cells[-len(x) :]
 
     def _total_variances(
         self, x: Tensor, weights: Tensor, sums: Tensor, condition: Any, readings: Tensor | None

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from cgp.statespace.accumulators import AccumulatedPosterior
 from cgp.statespace.filter import Chain
 from cgp.statespace.functionals import FunctionalPosterior, Functionals, total_log_evidence
 from cgp.statespace.processes import matern_process
@@ -46,8 +47,9 @@ def dense(p, functionals):
     return K @ W.mT, W @ K @ W.mT + noise, torch.cat([p.y.flatten()[kept], functionals.values])
 
 
-def posterior(p, functionals):
-    return FunctionalPosterior(space_of(p), p.y, noise_of(p), p.observed, functionals)
+@pytest.fixture(params=[FunctionalPosterior, AccumulatedPosterior], ids=["columns", "states"])
+def posterior(request):
+    return lambda p, functionals: request.param(space_of(p), p.y, noise_of(p), p.observed, functionals)
 
 
 @pytest.mark.parametrize("of_readings", [False, True])
@@ -65,10 +67,12 @@ def test_evidence_and_its_gradients_are_dense(of_readings):
     )
 
 
-def test_posterior_is_dense():
+def test_posterior_is_dense(posterior):
     p = problem()
     functionals, _ = sums(p)
     cross, covariance, observed = dense(p, functionals)
+    law = torch.distributions.MultivariateNormal(torch.zeros_like(observed), covariance)
+    CLOSE(posterior(p, functionals).log_evidence, law.log_prob(observed))
     all_cells, found = torch.arange(p.y.numel()), posterior(p, functionals)
     mean, variance = found.marginals(all_cells)
     CLOSE(mean, cross @ torch.linalg.solve(covariance, observed))
@@ -77,7 +81,7 @@ def test_posterior_is_dense():
     CLOSE(posterior_of(p).covariance - found.explained_covariance(all_cells), expected)
 
 
-def test_sums_of_unknown_readings_are_dense():
+def test_sums_of_unknown_readings_are_dense(posterior):
     """Of a normal vector of the outputs and the noise of these readings: moments, sums, draws."""
     p = problem()
     functionals, cells = sums(p, of_readings=True)
@@ -102,7 +106,7 @@ def test_sums_of_unknown_readings_are_dense():
 
 
 @pytest.mark.parametrize("of_readings", [False, True])
-def test_sums_known_exactly_are_had_by_mean_and_draws(of_readings):
+def test_sums_known_exactly_are_had_by_mean_and_draws(posterior, of_readings):
     p = problem()
     known, _ = sums(p, noise=0.0, of_readings=of_readings)
     found, rows, outputs = posterior(p, known), torch.as_tensor(known.terms.rows), torch.as_tensor(known.terms.outputs)
@@ -117,7 +121,7 @@ def test_sums_known_exactly_are_had_by_mean_and_draws(of_readings):
     assert found.total_variances(places, known.terms, readings).tolist() == [0.0, 0.0, 0.0]
 
 
-def test_leaving_one_reading_out_is_dense():
+def test_leaving_one_reading_out_is_dense(posterior):
     """Also of a reading that a sum has: the sum then tells of it."""
     p = problem()
     functionals, _ = sums(p, of_readings=True)

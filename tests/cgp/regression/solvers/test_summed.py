@@ -12,6 +12,14 @@ from cgp.regression.solvers.summed import SummedSeriesRegression
 from cgp.regression.sums import Sums
 
 CLOSE = partial(torch.testing.assert_close, rtol=1e-8, atol=1e-8)
+
+
+@pytest.fixture(autouse=True, params=[0, 100], ids=["states", "columns"])
+def few_sums(request, monkeypatch):
+    """Sums as states, or as columns."""
+    monkeypatch.setattr("cgp.statespace.accumulators._FEW", request.param)
+
+
 TIMES = np.array([0.0, 0.7, 1.1, 2.0, 2.2, 3.5, 4.1, 4.9, 6.0, 6.3])
 
 
