@@ -73,32 +73,38 @@ class SumChain(Chain):
 
     Attributes:
         rows: where the rows of the space are, ``(N,)``.
-        reading_outputs: output that each of the P is as a reading, or -1.
+        readings: row and output of each reading of the sums, ``(U,)`` each.
         sum_cells: row and output at which each sum is read, ``(M,)`` each.
     """
 
     def __init__(self, space: StateSpace, noise: Tensor, observed: Tensor, sums: Functionals) -> None:
         super().__init__(space, noise, observed)
         self.base, (N, P), terms = Chain(space), self.observed.shape, sums.terms
+        readings = sums.readings.numpy()
+        seen = readings >= 0
+        homes = np.zeros((2, len(sums.variances)), dtype=np.int64)  # of a reading that is at several rows of one time
+        homes[:, readings[seen]] = terms.rows[seen], terms.outputs[seen]
+        rows = terms.rows.copy()
+        rows[seen] = homes[0, readings[seen]]
+        terms = terms._replace(rows=rows)
         numbers, last = _accumulators(terms)
-        ended, readings = np.unique(last), sums.readings.numpy()
+        ended = np.unique(last)
         noisy = np.unique(terms.outputs[readings >= 0])
         K, E, C = self.count, len(noisy), int(numbers.max()) + 1
         self.rows = np.arange(N) + np.searchsorted(ended, np.arange(N))
-        self.reading_outputs = np.full(P, -1)
-        self.reading_outputs[noisy] = P + np.arange(E)
+        as_readings = np.full(P, -1)
+        as_readings[noisy] = P + np.arange(E)
+        self.readings = self.rows[homes[0]], as_readings[homes[1]]
         self.sum_cells = self.rows[last] + 1, P + E + numbers
         self._original = np.full(N + len(ended), -1)
         self._original[self.rows] = np.arange(N)
         self._widen(noisy, C, sums.noise.numpy())
         self._values = np.concatenate([np.arange(K), np.arange(K + E + C, self.size)])
         self._own_noise = np.zeros((len(self._original), E))
-        cells = self.rows[terms.rows], self.reading_outputs[terms.outputs] - P
-        seen = readings >= 0
-        self._own_noise[cells[0][seen], cells[1][seen]] = sums.variances.numpy()[readings[seen]]
+        self._own_noise[self.readings[0], self.readings[1] - P] = sums.variances.numpy()
         order = np.argsort(terms.rows, kind="stable")
         self._terms, self._places = terms.chosen(order), np.searchsorted(terms.rows[order], np.arange(N + 1))
-        columns = np.where(seen, self.reading_outputs[terms.outputs], terms.outputs)[order]
+        columns = np.where(seen, as_readings[terms.outputs], terms.outputs)[order]
         self._parts = numbers[self._terms.sums], columns
         self._still, self._noise = _Still(), (-1, np.zeros((0, 0)))
 
@@ -286,9 +292,12 @@ class AccumulatedPosterior(FunctionalPosterior):
     def _at(self, cells: Tensor, readings: Tensor | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Rows and outputs of the chain at cells."""
         rows, outputs = np.divmod(cells.numpy(), self._given[1].shape[1])
-        if readings is not None:
-            outputs = np.where(readings.numpy() >= 0, self._chain.reading_outputs[outputs], outputs)
-        return self._chain.rows[rows], outputs
+        rows = self._chain.rows[rows]
+        if readings is not None and len(self.sums.variances):
+            at = readings.numpy()
+            both = ((rows, outputs), (each[at] for each in self._chain.readings))
+            rows, outputs = (np.where(at >= 0, reading, cell) for cell, reading in zip(*both, strict=True))
+        return rows, outputs
 
     def _whitened(self, values: Array, sums: Tensor) -> Any:
         """Columns of readings ``(N, P, S)`` and of sums ``(M, S)``."""

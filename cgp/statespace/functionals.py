@@ -156,7 +156,7 @@ class FunctionalPosterior:
         (space, residual, _, observed), effects, weights = self._given, [], []
         count, width = len(self.sums.values), max(1, _ENTRIES // residual.numel())
         for first in range(0, count, width):
-            columns = self.sums.columns(tuple(residual.shape), first, min(first + width, count))
+            columns = self.sums.columns((len(residual), residual.shape[-1]), first, min(first + width, count))
             prior = covariance_columns(space, columns)
             explained, solved = self.points.regressed(prior)
             effects.append((prior - explained).flatten(0, 1))
