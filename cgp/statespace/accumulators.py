@@ -24,14 +24,13 @@ from cgp.functional.gaussians import lazy
 from .expansions import Expansion, expansion_variances
 from .factors import RowFactor
 from .filter import Array, Chain, diagonal_blocks
-from .functionals import FunctionalPosterior, Functionals
+from .functionals import FunctionalPosterior, Functionals, known_as_zero
 from .space import StateSpace
 from .totals import Terms, total_variances
 
 __all__ = ["AccumulatedPosterior", "SumChain", "posterior_given_sums"]
 
 _FEW, _MOST_ACCUMULATORS = 8, 6  # sums that take less time as columns, and sums that overlap
-_ROUNDING = 1e-8  # of a sum of deviations, squared: variances below it are those of a sum that is known
 
 
 def posterior_given_sums(
@@ -240,15 +239,16 @@ class AccumulatedPosterior(FunctionalPosterior):
         """As :meth:`.FunctionalPosterior.total_variances`."""
         rows, outputs = self._at(cells, readings)
         variances = total_variances(self._chain, self._factors.rows, Terms(rows, outputs, *terms[2:]))
-        size = np.bincount(terms.sums, np.abs(terms.weights) * np.sqrt(self._spread[0][rows, outputs]))
-        return torch.as_tensor(np.where(variances > _ROUNDING * size**2, variances, 0.0))
+        sizes = np.abs(terms.weights) * np.sqrt(self._spread[0][rows, outputs])
+        return known_as_zero(torch.as_tensor(variances), sizes, terms.sums)
 
     def expansion_variances(
         self, cells: Tensor, terms: Terms, expansion: Expansion, readings: Tensor | None = None
     ) -> Tensor:
         """As :meth:`.FunctionalPosterior.expansion_variances`."""
         terms = Terms(*self._at(cells, readings), *terms[2:])
-        return torch.as_tensor(expansion_variances(self._chain, self._factors.rows, terms, expansion))
+        variances = expansion_variances(self._chain, self._factors.rows, terms, expansion)
+        return known_as_zero(torch.as_tensor(variances), expansion.sizes, terms.sums)
 
     def draw(
         self,

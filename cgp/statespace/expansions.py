@@ -47,6 +47,11 @@ class Expansion(NamedTuple):
     further: Array
     sign: float = 1.0
 
+    @property
+    def sizes(self) -> Array:
+        """Standard deviations of the functions, ``(M,)``."""
+        return np.asarray(np.sqrt(np.square(self.coefficients).sum(0)))
+
     @classmethod
     def of_tensors(cls, *fields: Tensor) -> Self:
         """The first four fields."""

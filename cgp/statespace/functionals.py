@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cgp.functional.gaussians import lazy
@@ -22,12 +24,13 @@ from cgp.functional.linalg import cholesky
 
 from .evidence import log_evidence
 from .expansions import Expansion
+from .filter import Array
 from .posterior import StateSpacePosterior
 from .products import covariance_columns, covariance_product, covariance_solve
 from .space import StateSpace
 from .totals import Terms
 
-__all__ = ["FunctionalPosterior", "Functionals", "Response", "total_log_evidence"]
+__all__ = ["FunctionalPosterior", "Functionals", "Response", "known_as_zero", "total_log_evidence"]
 
 _ENTRIES = 2**20  # of columns that are computed together
 _ROUNDING = 1e-8  # of a variance without the sums: what remains below is that of a sum that is known
@@ -234,7 +237,8 @@ class FunctionalPosterior:
         """As :meth:`.StateSpacePosterior.expansion_variances`; cells and readings as in :meth:`total_variances`."""
         noise = expansion.noise + self._noise(readings, len(cells)).numpy()
         white = self._white(self._effects(cells, readings)).mT.numpy()
-        return self.points.expansion_variances(terms, expansion._replace(noise=noise, further=white, sign=-1.0))
+        given = expansion._replace(noise=noise, further=white, sign=-1.0)
+        return known_as_zero(self.points.expansion_variances(terms, given), expansion.sizes, terms.sums)
 
     def draw(
         self,
@@ -305,6 +309,12 @@ class FunctionalPosterior:
 
     def _explained(self, effect: Tensor) -> Tensor:
         return self._white(effect).square().sum(0)
+
+
+def known_as_zero(variances: Tensor, sizes: Array, sums: NDArray[np.int64]) -> Tensor:
+    """Variances of sums, those of known ones 0: what is left is below the rounding of their terms of these sizes."""
+    total = torch.as_tensor(np.bincount(sums, sizes))
+    return torch.where(variances > _ROUNDING * total.square(), variances, 0.0)
 
 
 def _log_density(error: Tensor, factor: Tensor) -> Tensor:
