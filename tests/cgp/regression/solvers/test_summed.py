@@ -104,7 +104,7 @@ def test_evidence_and_its_gradients_are_dense(structure, of_readings):
     value, expected = model.log_evidence(), Dense(model).evidence()
     CLOSE(value, expected)
     slopes = [torch.autograd.grad(each, parameters, materialize_grads=True) for each in (value, expected)]
-    CLOSE(*slopes, rtol=1e-7, atol=1e-7)
+    CLOSE(*slopes, rtol=1e-8, atol=1e-8)
     with torch.no_grad():
         CLOSE(model.requires_grad_(False).log_evidence(), expected)
 
