@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -16,6 +16,7 @@ from cgp.regression import Posterior
 
 from .conformal import Conformal, gap_labels
 from .constrained import ConstrainedPosterior
+from .frames.table import merged
 from .totals import Totals, bins_of, checked_weights, sums_over, totals_of
 from .transforms.columns import TransformedPosterior, Transforms, ValueScores
 
@@ -152,8 +153,11 @@ class FilledTable:
             values[:, gaps] = self._posterior.draw_at(inputs, outputs, count, random_state, include_noise=True)
         return [self.table.filled(each) for each in values]
 
-    def aggregate(self, by: Any, how: str, weights: Any, *, include_noise: bool) -> Totals:
+    def aggregate(self, by: Any, how: str, weights: Any, *, include_noise: bool, steps: int = 0) -> Totals:
         """Sums or means of each column, "sum" or "mean", with the standard errors that the gaps leave them."""
+        if steps:
+            ahead = replace(self, table=_followed(self.table, self.axis, steps))
+            return ahead.aggregate(by, how, weights, include_noise=include_noise)
         if how not in ("sum", "mean"):
             raise ValueError(f"how: expected 'sum' or 'mean', got {how!r}")
         shares = checked_weights(weights, self.table)
@@ -169,8 +173,6 @@ class FilledTable:
 
     def forecast(self, steps: int) -> Forecast:
         """Readings after the last row of a table of one input."""
-        if steps < 1:
-            raise ValueError(f"steps: expected at least 1, got {steps}")
         inputs, labels = _later_rows(self.table, self.axis, steps)
         return Forecast(*(self.table.framed(part, labels) for part in self._posterior.marginals(inputs)))
 
@@ -242,6 +244,8 @@ class FilledTable:
 
 def _later_rows(table: Table, axis: Axis, steps: int) -> tuple[NDArray[np.float64], Any]:
     """Inputs ``(steps, 1)`` and labels, if any, of the rows that follow by the frequency or median distance."""
+    if steps < 1:
+        raise ValueError(f"steps: expected at least 1, got {steps}")
     inputs = table.inputs[:, 0]
     distinct = np.unique(inputs)
     if table.inputs.shape[1] != 1 or len(distinct) < 2:
@@ -253,6 +257,21 @@ def _later_rows(table: Table, axis: Axis, steps: int) -> tuple[NDArray[np.float6
         return axis.coordinates[0].numbers(labels)[:, None], labels
     numbers = distinct[-1] + float(np.median(np.diff(distinct))) * np.arange(1.0, steps + 1.0)
     return numbers[:, None], axis.coordinates[0].labels(numbers) if axis.coordinates else None
+
+
+def _followed(table: Table, axis: Axis, steps: int) -> Table:
+    """A table with the rows that follow it, without values."""
+    inputs, labels = _later_rows(table, axis, steps)
+    values, given = np.full((steps, table.values.shape[1]), np.nan), table.given
+    if not hasattr(given, "iloc"):
+        later = np.full((steps, *given.shape[1:]), np.nan)
+    elif axis.columns:
+        column = {axis.columns[0]: inputs[:, 0] if labels is None else labels}
+        later = given.iloc[:0].reindex(range(len(given), len(given) + steps)).assign(**column)
+    else:
+        later = given.iloc[:0].reindex(range(len(given), len(given) + steps) if labels is None else labels)
+    none = np.zeros(values.shape, dtype=bool)
+    return merged([table, table._replace(given=later, inputs=inputs, values=values, left_out=none)])
 
 
 def _after(last: Any, frequency: Any, steps: int) -> Any:

@@ -309,7 +309,15 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         """
         return self._filled.draws(count, random_state)
 
-    def aggregate(self, by: Any = None, how: str = "sum", *, weights: Any = None, include_noise: bool = True) -> Totals:
+    def aggregate(
+        self,
+        by: Any = None,
+        how: str = "sum",
+        *,
+        weights: Any = None,
+        include_noise: bool = True,
+        steps: int = 0,
+    ) -> Totals:
         r"""Sums or means of each column, with the standard errors that the gaps leave them.
 
         .. math:: \sum_{i \in O} w_i y_i + w_M^\top\mu_M, \qquad w_M^\top(C_M + \sigma^2 I)w_M
@@ -324,6 +332,8 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             how: "sum", or "mean": the sum divided by that of the weights.
             weights: of each row, ``(n,)``, or of each value, ``(n, P)``, those of pandas by their labels; None is 1.
             include_noise: False for sums of the functions beneath the readings, in which every row is uncertain.
+            steps: how many rows that follow the last one, as in :meth:`forecast`, are in the sums: a month's total
+                before the month is over. Labels and weights are then of these rows, too.
 
         Returns:
             Totals and their standard errors, a row for each bin.
@@ -331,7 +341,7 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         Raises:
             ValueError: if an argument does not fit.
         """
-        return self._filled.aggregate(by, how, weights, include_noise=include_noise)
+        return self._filled.aggregate(by, how, weights, include_noise=include_noise, steps=steps)
 
     def forecast(self, steps: int) -> Forecast:
         """Readings after the last row of a table of one input.

@@ -62,9 +62,7 @@ def test_evidence_and_its_gradients_are_dense(of_readings):
     _, covariance, observed = dense(p, functionals)
     expected = torch.distributions.MultivariateNormal(torch.zeros_like(observed), covariance).log_prob(observed)
     CLOSE(value, expected)
-    CLOSE(
-        torch.autograd.grad(value, given, retain_graph=True), torch.autograd.grad(expected, given)
-    )
+    CLOSE(torch.autograd.grad(value, given, retain_graph=True), torch.autograd.grad(expected, given))
 
 
 def test_posterior_is_dense(posterior):

@@ -115,6 +115,36 @@ def test_forecasts_follow_the_table(imputer):
         CorrelatedGPImputer(inputs=("a", "n"), **QUICK).fit(frame().fillna(0.0)).forecast(2)
 
 
+def test_totals_before_they_are_complete_are_those_of_the_joint_covariance(imputer):
+    """Of what is known of the last day, what is missing there, and the rows to come."""
+    later = frame("Europe/Zurich", count=48)
+    table = frame("Europe/Zurich")
+    total, std = imputer.aggregate("D", steps=8)
+    days = later.index.normalize()
+    assert list(total.index) == list(days.unique())
+    known = table.reindex(later.index).isna().to_numpy()
+    mean, covariance = imputer.regressor_.predict(np.arange(48)[:, None] / 8.0, return_cov=True, include_noise=True)
+    for number, day in enumerate(total.index):
+        for column, name in enumerate(table):
+            unknown = np.flatnonzero((days == day) & known[:, column])
+            expected = table[name].astype(float)[table.index.normalize() == day].sum() + mean[unknown, column].sum()
+            assert total.iloc[number, column] == pytest.approx(expected, rel=1e-8)
+            variance = covariance[unknown, column][:, unknown, column].sum()
+            assert std.iloc[number, column] == pytest.approx(np.sqrt(variance), rel=1e-6, abs=1e-9)
+    weights = np.linspace(1.0, 2.0, 48)
+    weighted = imputer.aggregate("D", "mean", weights=pd.Series(weights, later.index), steps=8)
+    np.testing.assert_allclose(weighted.total, imputer.aggregate("D", "mean", weights=weights, steps=8).total)
+    with pytest.raises(ValueError, match="steps: expected at least 1, got -1"):
+        imputer.aggregate("D", steps=-1)
+    array = frame().to_numpy()
+    by_number = CorrelatedGPImputer(kernel="matern32", **QUICK).fit(array).aggregate(np.arange(48) // 8, steps=8)
+    np.testing.assert_allclose(by_number.total[-1], total.iloc[-1], rtol=1e-6)
+    named = frame().rename_axis("when").reset_index()
+    options = QUICK | {"kernel": "matern32", "inputs": "when"}
+    found = CorrelatedGPImputer(**options).fit(named).aggregate("D", steps=8).total
+    np.testing.assert_allclose(found.iloc[-1], total.iloc[-1], rtol=1e-6)
+
+
 def test_a_table_in_reverse_order_is_forecast_forwards():
     table = frame("Europe/Zurich")
     index = CorrelatedGPImputer(**QUICK).fit(table.iloc[::-1]).forecast(2).mean.index
