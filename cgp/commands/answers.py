@@ -9,7 +9,7 @@ from typing import Any
 
 from .terminal import say
 
-__all__ = ["add_to", "check", "check_for", "places", "read_totals", "write"]
+__all__ = ["add_to", "check", "check_for", "places", "read_totals", "totals_file", "write"]
 
 _PERIODS = {"hour": "h", "day": "D", "week": "W", "month": "MS", "quarter": "QS", "year": "YS", "all": None}
 _SPANS = {name: each.removesuffix("S") for name, each in _PERIODS.items() if each}
@@ -133,22 +133,27 @@ def _write_pairs(
     )
 
 
-def read_totals(parsed: argparse.Namespace, table: Any) -> dict[str, Any]:
+def totals_file(parsed: argparse.Namespace) -> Any:
+    """The file of totals, or None."""
+    from cgp.tables.frames.files.reading import read_table
+
+    return None if parsed.totals is None else read_table(parsed.totals, dayfirst=parsed.dayfirst)
+
+
+def read_totals(parsed: argparse.Namespace, table: Any, known: Any) -> dict[str, Any]:
     """Totals of a file by column, as options of ``CorrelatedGPImputer.fit``, with what was understood said."""
-    if parsed.totals is None:
+    if known is None:
         return {}
     from cgp.tables.frames.files.options import as_flags
-    from cgp.tables.frames.files.reading import read_table
     from cgp.tables.known import KnownTotals
 
-    known = read_table(parsed.totals, dayfirst=parsed.dayfirst)
     say(f"{parsed.totals.name}\n{as_flags(known.understood.text)}")
     periods, frame = _periods(parsed, known), known.frame
     strange = [name for name in frame if name not in table.frame]
     if strange:
         raise ValueError(
             f"{parsed.totals.name}: expected columns of {parsed.table.name} that have values, {[*table.frame]}, "
-            f"got {strange}"
+            f"or none at all, got {strange}"
         )
     sums = frame.set_axis(periods, axis=0)
     return {"totals": {name: KnownTotals(sums[name], mean=parsed.totals_means) for name in sums}}

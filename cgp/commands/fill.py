@@ -6,6 +6,7 @@ import argparse
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +113,10 @@ def _listed(text: str) -> list[str]:
 def run(parsed: argparse.Namespace) -> None:
     """Fill the table of a parsed command line."""
     _check(parsed)
-    table = _read(parsed)
+    known = answers.totals_file(parsed)
+    table = _read(parsed, () if known is None else [*known.frame])
     answers.check_for(parsed, table)
-    totals = answers.read_totals(parsed, table)
+    totals = answers.read_totals(parsed, table, known)
     started = time.monotonic()
     from cgp.tables.imputer import CorrelatedGPImputer
     from cgp.tables.referee.comparison import comparison_seconds
@@ -165,15 +167,19 @@ def _say_of_negatives(frame: Any, filled: Any) -> None:
         say(f"cgp fill: warning: {where}; --transforms {flag} has none{doubt}")
 
 
-def _read(parsed: argparse.Namespace) -> Any:
-    """The table, with what was understood said."""
+def _read(parsed: argparse.Namespace, summed: Sequence[str]) -> Any:
+    """The table, with what was understood said; columns whose totals are known may have no value."""
     from dataclasses import fields
 
+    from cgp.tables.frames.files.columns import EMPTY
     from cgp.tables.frames.files.options import ReadOptions, as_flags
     from cgp.tables.frames.files.reading import read_table
 
     given = {each.name: value for each in fields(ReadOptions) if (value := getattr(parsed, each.name)) is not None}
     table = read_table(parsed.table, **given)
+    left = table.pieces.columns.left
+    if silent := [name for name in summed if left.get(name) == EMPTY]:
+        table = read_table(parsed.table, **given | {"numbers": [*parsed.numbers, *silent]})
     say(f"{parsed.table.name}\n{as_flags(table.understood.text)}")
     for path in filter(None, (parsed.out, parsed.std)):
         table.check_place(path)

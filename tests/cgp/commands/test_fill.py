@@ -384,6 +384,22 @@ def test_filled_values_have_the_totals_of_another_file(file, tmp_path, capsys):
     assert full["warm"].notna().sum() == 26
 
 
+def test_a_column_without_values_is_filled_from_its_totals(file, tmp_path, capsys):
+    times = pd.date_range("2024-01-01", periods=48, freq="h")
+    warm = np.sin(np.arange(48.0) / 4.0)
+    table = pd.DataFrame({"time": times, "warm": warm.round(3), "rain": np.nan})
+    table.loc[5:7, "warm"] = np.nan
+    table.to_csv(file, index=False)
+    path = tmp_path / "days.csv"
+    path.write_text("date,rain\n2024-01-01,12.5\n2024-01-02,30.0\n")
+    assert run(file, "--totals", path, "--totals-period", "day") == 0
+    assert "rain: 0 values, 48 missing" in capsys.readouterr().err
+    filled = pd.read_csv(file.with_name("out.csv"))["rain"]
+    np.testing.assert_allclose([filled[:24].sum(), filled[24:].sum()], [12.5, 30.0], atol=0.02)
+    assert run(file) == 0
+    assert "left alone  rain (nothing but missing values)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("content", "arguments", "message"),
     [

@@ -12,8 +12,9 @@ import numpy as np
 from .numbers import ABSENT, NumberForm, form_of_numbers, looks_like_number
 from .options import ReadOptions, UnclearError, option
 
-__all__ = ["PADDED", "Column", "Columns", "columns_of"]
+__all__ = ["EMPTY", "PADDED", "Column", "Columns", "columns_of"]
 
+EMPTY = "nothing but missing values"
 PADDED = "numbers with leading zeros are names"
 _UNIT = re.compile(r"[-+]?[\d.,]*\d\s?[%°€$£‰]|[-+]?[$€£]\s?[-+]?\d[\d.,]*|[-+]?\d[\d.,]*\s[^\W\d][\w/%°³²^-]*")
 _COUNTERS = ("index", "id", "row", "no", "nr", "record")
@@ -73,7 +74,8 @@ def columns_of(cells: Any, options: ReadOptions, delimiter: str) -> Columns:
     _refuse_units({name: texts[name].words for name in left if name not in options.leave})
     form = form_of_numbers({name: [*each.numbers] for name, each in chosen.items()}, options, delimiter)
     numbers = {name: _column(cells[name], each, form, options.missing) for name, each in chosen.items()}
-    left |= {name: "nothing but missing values" for name, each in numbers.items() if each.values.isna().all()}
+    empty = (name for name, each in numbers.items() if each.values.isna().all() and name not in options.numbers)
+    left |= dict.fromkeys(empty, EMPTY)
     idle = {name: reason for name, each in numbers.items() if (reason := _idle(name, each.values))}
     left |= idle if {*numbers} - {*idle} - {*left} else {}
     numbers = {name: each for name, each in numbers.items() if name not in left}
@@ -90,7 +92,7 @@ def _left(name: str, texts: _Texts, options: ReadOptions) -> str:
     if texts.words and (not texts.numbers or (len(texts.words) > _FEW and few)):
         return f"words, such as {next(iter(texts.words))!r}"
     if not texts.numbers:
-        return "nothing but missing values"
+        return "" if name in options.numbers else EMPTY
     if name not in options.numbers and any(re.fullmatch(r"[-+]?0\d+", text) for text in texts.numbers):
         return PADDED
     if any(re.fullmatch(r"[-+]?\d{16,}", text) and abs(int(text)) > _LARGEST for text in texts.numbers):

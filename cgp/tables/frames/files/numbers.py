@@ -18,6 +18,7 @@ __all__ = ["ABSENT", "NumberForm", "Precision", "form_of_numbers", "kind_of", "l
 
 # Words that spreadsheets, R, pandas and data bases write for what is missing, in columns that are numbers otherwise
 ABSENT = frozenset(["NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "-nan", "<NA>", "NULL", "null", "None"])
+_DECIMALS = 6  # of a column without readings
 _NUMBER = re.compile(r"[-+−]?(\d[\d.,'’ \u00a0\u202f\u2009]*|[.,]\d+)([eE][-+]?\d+)?")
 _GROUPS = {" ": " \u00a0\u202f\u2009", "'": "'’"}  # signs that are written for each other
 
@@ -97,7 +98,7 @@ class Precision(NamedTuple):
     def of(cls, texts: Sequence[str], form: NumberForm) -> Precision:
         """The digits of readings."""
         plain = [each for each in map(form.plain, texts) if each is not None]
-        decimals = max((-int(Decimal(each).as_tuple().exponent) for each in plain), default=0)
+        decimals = max((-int(Decimal(each).as_tuple().exponent) for each in plain), default=_DECIMALS)
         floats = [len(Decimal(each).as_tuple().digits) for each in plain if "e" in each.lower()]
         grouped = any(sign in each for each in texts for sign in form.groups)
         return cls(form, max(decimals, 0), max(floats) if 2 * len(floats) > len(plain) else 0, grouped)
