@@ -17,6 +17,7 @@ from cgp.regression.solvers.choice import Cost
 from cgp.regression.solvers.sparse import SparseCorrelatedGPRegression, warn_of_unexplained
 from cgp.regression.solvers.stochastic import StochasticCorrelatedGPRegression
 
+from .descent import Descent
 from .fitting import Fit, Progress, learned_parameters, reported
 from .maximum import closed_form, closed_form_cost
 from .setting import Fits, Inference, Setting
@@ -127,17 +128,16 @@ def fit_minibatches(
         lambda x, y: model.bound(model.likelihood.expected_log_prob(y, model(x), rows=x).mean(), len(inputs))
     )
     generator = torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.Adam(learned_parameters(model), lr=learning_rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, num_epochs * -(-len(inputs) // batch_size))
+    steps = num_epochs * -(-len(inputs) // batch_size)
+    descent = Descent(learned_parameters(model), learning_rate, steps)
     losses: list[float] = []
     for epoch in range(num_epochs):
         total = 0.0
         for rows in torch.randperm(len(inputs), generator=generator).to(inputs.device).split(batch_size):
-            optimizer.zero_grad()
+            descent.zero_grad()
             loss = -objective(inputs[rows], targets[rows])
             loss.backward()
-            optimizer.step()
-            schedule.step()
+            descent.step()
             total += float(loss.detach()) * len(rows)
         losses.append(total / len(inputs))
         if progress is not None:

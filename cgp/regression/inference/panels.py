@@ -18,6 +18,7 @@ from cgp.regression.covariances.rows import grid_covariances
 from cgp.regression.observations import column_order, paired_correlation
 from cgp.regression.solvers.exact import dense_log_evidence
 
+from .descent import Descent
 from .fitting import Progress
 
 __all__ = ["LawChoice", "PanelCovariance", "batches_of", "fit_covariance", "fitted_law"]
@@ -131,8 +132,7 @@ def fit_covariance(
     values = values[..., order]
     start_at_factors(covariance.covar_module, paired_correlation(values.flatten(0, 1)))
     parameters = [parameter for parameter in covariance.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.Adam(parameters, lr=_LEARNING_RATE)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, num_steps)
+    descent = Descent(parameters, _LEARNING_RATE, num_steps)
     total = (~values.isnan()).sum()
     windows = _Windows(times, values, torch.Generator().manual_seed(seed))
     for step, (at, tables) in zip(range(num_steps), windows, strict=False):
@@ -142,11 +142,10 @@ def fit_covariance(
         evidence = dense_log_evidence(covariance_of_cells(covariance(at), cells), cells.values(tables))
         padding = 0.5 * math.log(2.0 * math.pi) * (~cells.known).sum()
         loss = -(evidence.sum() + padding) / cells.known.sum() - log_prior(covariance) / total
-        optimizer.zero_grad()
+        descent.zero_grad()
         loss.backward()
         clip_grad_norm_(parameters, _LARGEST_STEP)
-        optimizer.step()
-        schedule.step()
+        descent.step()
         if progress is not None:
             progress(step + 1, float(loss.detach()))
     for name, parameter in covariance.named_parameters():

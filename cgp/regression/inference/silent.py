@@ -23,17 +23,12 @@ from .sampling import with_parameters
 __all__ = ["bin_evidence", "fit_silent"]
 
 _MOST_BINS = 200  # that are learned from
-_SCALES, _LEAST_SPREAD = (
-    ("log_scales", "log_noise"),
-    0.5,
-)  # parameters that are alike, and the spread at least
 
 
 def fit_silent(model: RegressionModel, bins: Sequence[Bins], step: float) -> None:
     r"""Learn the parameters of outputs without readings from their sums, with those of all others as they are.
 
     .. math:: \max_{\theta_p}\; \log p\big(\bar y \mid \theta\big) + \log p(\theta_p)
-        + \log N\big(\log \omega_p, \log\sigma_p^2; \text{those of other outputs} + a_p\big)
 
     :math:`\bar y` are the means of all outputs over the bins of the sums, as integrals of the processes: exact to the
     order of a step, whatever the number of rows in a bin.
@@ -46,43 +41,20 @@ def fit_silent(model: RegressionModel, bins: Sequence[Bins], step: float) -> Non
     outputs = torch.tensor([each.output for each in bins])
     names = {name: each for name, each in model.named_parameters() if each.requires_grad}
     whole = {name: each.detach() for name, each in names.items() if each.shape[:1] == (model.num_processes,)}
-    alike = _of_others(whole, outputs)
-    free = {name: alike.get(name, (each[outputs],))[0].clone().requires_grad_() for name, each in whole.items()}
+    free = {name: each[outputs].clone().requires_grad_() for name, each in whole.items()}
     loss = with_parameters(
         model, lambda model: -sum(bin_evidence(model, each, step) for each in bins) - model.log_prior()
     )
-
-    def distance() -> Tensor:
-        """Half the squared distance of the scales from those of other outputs, all larger or smaller by one factor."""
-        if not alike:
-            return torch.zeros(())
-        units = [1.0 + name.endswith("noise") for name in alike]  # of the logarithms of deviations
-        away = torch.stack([(free[name] - alike[name][0]) / unit for name, unit in zip(alike, units, strict=True)])
-        shares = torch.stack([unit / spread for (_, spread), unit in zip(alike.values(), units, strict=True)]) ** 2
-        return 0.5 * (shares * (away - (shares * away).sum(0) / shares.sum(0)) ** 2).sum()
 
     def filled() -> Mapping[str, Tensor]:
         return {name: whole[name].index_copy(0, outputs, value) for name, value in free.items()}
 
     start = torch.cat([value.detach().flatten() for value in free.values()]).double().numpy().copy()
     count = sum(int(np.isfinite(each.means[:_MOST_BINS]).sum()) for each in bins)
-    minimise([*free.values()], lambda: (loss(filled()) + distance()) / count, [start])
+    minimise([*free.values()], lambda: loss(filled()) / count, [start])
     with torch.no_grad():
         for name, value in filled().items():
             names[name].copy_(value)
-
-
-def _of_others(whole: Mapping[str, Tensor], outputs: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
-    """Medians and spreads, over other outputs, of logarithms of noises and of own processes' scales, by parameter."""
-    # Sums say next to nothing of what is faster than they are: wide priors would have it large.
-    others = torch.ones(len(next(iter(whole.values()))), dtype=torch.bool).index_fill(0, outputs, False)
-    alike = {}
-    for name, each in whole.items():
-        if name.endswith(_SCALES) and others.any():
-            known = each[others]
-            spread = known.std(0, correction=0).clamp(min=_LEAST_SPREAD)
-            alike[name] = known.median(0).values.expand(len(outputs)), spread.expand(len(outputs))
-    return alike
 
 
 def bin_evidence(model: RegressionModel, bins: Bins, step: float) -> Tensor:

@@ -28,6 +28,7 @@ from cgp.regression.solvers.series import SeriesCorrelatedGPRegression, num_stat
 from cgp.regression.solvers.summed import SummedSeriesRegression
 from cgp.regression.solvers.uncertain_loadings import UncertainLoadingsRegression
 
+from .descent import Descent
 from .fitting import Fit, Progress, learned_parameters
 from .setting import Fits, Inference, Setting
 from .silent import fit_silent
@@ -236,21 +237,19 @@ def fit_windows(
     grid = Grid.of(model.train_inputs[0])
     numbers = grid.numbers(model.num_processes)
     windows, parameters = WindowSampler(numbers >= 0, seed), learned_parameters(model)
-    optimizer = torch.optim.Adam(parameters, lr=_LEARNING_RATE)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, num_steps)
+    descent = Descent(parameters, _LEARNING_RATE, num_steps)
     names = dict(model.covar_module.named_parameters())
     absent = [(each, each <= ABSENT) for name, each in names.items() if name.endswith("loadings.log_scales")]
     losses = []
     for step in range(num_steps):
         evidence, count = window_evidence(model, grid.inputs, numbers, windows.draw())
         loss = -evidence / count - model.log_prior() / len(model.train_targets)
-        optimizer.zero_grad()
+        descent.zero_grad()
         loss.backward()
         for scales, which in absent:
             scales.grad[which] = 0.0
         clip_grad_norm_(parameters, _LARGEST_STEP)
-        optimizer.step()
-        schedule.step()
+        descent.step()
         losses.append(float(loss.detach()))
         if progress is not None:
             progress(step + 1, losses[-1])
