@@ -91,7 +91,7 @@ def test_digits_of_a_column():
     assert Precision.of(["1.5e-3", "2.25E-4"], NumberForm()).write(-0.00123456) == "-1.23e-03"
     assert Precision.of(["1.5e-3", "2", "3"], NumberForm()).write(2.0) == "2.0000"
     assert Precision.of(["1", "2"], NumberForm()).write(0.6) == "1"
-    assert Precision.of([], NumberForm()).write(0.6) == "1"
+    assert Precision.of([], NumberForm()).write(0.6) == "0.600000"  # of a column that has totals only
 
 
 def test_a_form_is_said():
