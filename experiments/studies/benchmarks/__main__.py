@@ -3,9 +3,12 @@
 import torch
 from jsonargparse import auto_cli
 
+from experiments.studies.benchmarks.guangzhou import guangzhou
 from experiments.studies.benchmarks.imputegap import imputegap
+from experiments.studies.benchmarks.patients import patients
 from experiments.studies.benchmarks.tsi import tsi
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    auto_cli({"tsi": tsi, "imputegap": imputegap}, as_positional=False, prog="python -m experiments.studies.benchmarks")
+    commands = {"tsi": tsi, "imputegap": imputegap, "guangzhou": guangzhou, "patients": patients}
+    auto_cli(commands, as_positional=False, prog="python -m experiments.studies.benchmarks")

@@ -42,7 +42,7 @@ from experiments.atomic_files import write_text
 
 from .sets import installed
 
-__all__ = ["GPImputer", "grouped_difference", "imputegap", "imputegap_table"]
+__all__ = ["GPImputer", "algorithm", "grouped_difference", "imputegap", "imputegap_table", "part"]
 
 Array = NDArray[np.float64]
 DATASETS = (
@@ -80,7 +80,7 @@ class GPImputer:
     def score(self, input_data: Array, recov_data: Array | None = None) -> None:
         """ImputeGAP's scores of what was filled, in ``metrics``."""
         filled = self.recov_data if recov_data is None else recov_data
-        evaluation = _part("recovery.evaluation").Evaluation(input_data, filled, self.incomp_data, self.algorithm)
+        evaluation = part("recovery.evaluation").Evaluation(input_data, filled, self.incomp_data, self.algorithm)
         self.metrics = evaluation.compute_all_metrics()
 
 
@@ -166,7 +166,7 @@ def _cell(dataset: str, pattern: str, rate: float, algorithms: tuple[str, ...]) 
     inside = np.abs(filled - truth)[gaps] < 1.96 * ours.std[gaps]
     yield {"method": "cgp", "rmse": _rmse(truth, filled, gaps), "seconds": seconds, "coverage": inside.mean()}
     for name in algorithms:
-        other, seconds = _timed(_algorithm(name, incomplete))
+        other, seconds = _timed(algorithm(name, incomplete))
         difference, error = grouped_difference(truth, other, filled, gaps)
         row = {"method": name, "rmse": _rmse(truth, other, gaps), "seconds": seconds}
         yield row | {"difference": difference, "error": error}
@@ -178,7 +178,7 @@ def _rmse(truth: Array, filled: Array, gaps: NDArray[np.bool_]) -> float:
 
 def _contaminated(dataset: str, pattern: str, rate: float) -> tuple[Array, Array]:
     """A set of imputegap, cut, and the same with gaps."""
-    utils, series = _part("tools.utils"), _part("recovery.manager").TimeSeries(verbose=False)
+    utils, series = part("tools.utils"), part("recovery.manager").TimeSeries(verbose=False)
     series.load_series(utils.search_path(dataset), nbr_series=20, nbr_val=1000, normalizer="z_score", verbose=False)
     np.random.seed(42)  # noqa: NPY002 (imputegap draws from it)
     block = 2 if len(series.data) < 250 else 10
@@ -186,17 +186,19 @@ def _contaminated(dataset: str, pattern: str, rate: float) -> tuple[Array, Array
     return series.data, utils.config_contamination(ts=series, pattern=pattern, **options)
 
 
-def _algorithm(name: str, incomplete: Array) -> Callable[[], Array]:
+def algorithm(name: str, incomplete: Array) -> Callable[[], Array]:
+    """What an algorithm of imputegap fills, when it is called."""
+
     def filled() -> Array:
         options = {"incomp_data": incomplete.copy(), "algorithm": name, "verbose": False}
-        imputer = _part("tools.utils").config_impute_algorithm(**options)
+        imputer = part("tools.utils").config_impute_algorithm(**options)
         imputer.impute()
         return np.asarray(imputer.recov_data)
 
     return filled
 
 
-def _part(name: str) -> Any:
+def part(name: str) -> Any:
     """A module of imputegap, whose own 50 requirements nothing here needs: it is no requirement of ours."""
     installed("imputegap")
     return importlib.import_module(f"imputegap.{name}")

@@ -1,12 +1,15 @@
-"""Where the benchmarks' data are: a folder that is given, and what an installed package has."""
+"""Where the benchmarks' data are, a folder that is given and what an installed package has, and rows of results."""
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-__all__ = ["data_file", "imputegap_file", "installed"]
+__all__ = ["append_row", "data_file", "imputegap_file", "installed"]
 
 
 def data_file(data: str | Path | None, *places: str) -> Path:
@@ -46,3 +49,14 @@ def installed(package: str) -> Path:
 def imputegap_file(name: str) -> Path:
     """A series of the package imputegap, whose files are text."""
     return installed("imputegap") / "datasets" / name
+
+
+def append_row(path: Path, row: Mapping[str, Any], columns: Sequence[str]) -> None:
+    """Append a row to a CSV, which gets a header if it is new, and print it."""
+    is_new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        if is_new:
+            writer.writeheader()
+        writer.writerow({name: f"{value:.4f}" if isinstance(value, float) else value for name, value in row.items()})
+    print({name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()}, flush=True)

@@ -21,7 +21,6 @@ benchmark_code/results_process.
 
 from __future__ import annotations
 
-import csv
 import lzma
 import time
 import warnings
@@ -36,7 +35,7 @@ from cgp.comparisons import gaussian_scores
 from cgp.tables import CorrelatedGPImputer
 from experiments.atomic_files import write_text
 
-from .sets import data_file, imputegap_file
+from .sets import append_row, data_file, imputegap_file
 
 __all__ = ["PUBLISHED", "Published", "Windows", "hidden", "scores", "table", "tsi", "tsi_windows"]
 
@@ -48,6 +47,8 @@ _COLUMNS = (
     *("set, gaps", "best of 24: MAE", "MSE", "interpolation, published", "ours"),
     *("panel by windows: MAE", "MSE", "NLL", "CRPS", "in 95 %", "CPU s", "whole table: MAE", "MSE", "in 95 %"),
 )
+
+_FIELDS = ("dataset", "pattern", "method", "mae", "mse", "mre", "nll", "crps", "coverage", "seconds", "chosen")
 
 
 class Published(NamedTuple):
@@ -158,7 +159,7 @@ def tsi(
         windows = tsi_windows(dataset, data)
         for pattern in patterns:
             for row in _cell(windows, dataset, pattern, maskings, whole):
-                _written(out / "tsi.csv", {"dataset": dataset, "pattern": pattern} | row)
+                append_row(out / "tsi.csv", {"dataset": dataset, "pattern": pattern} | row, _FIELDS)
     write_text(out / "tsi.md", table(pd.read_csv(out / "tsi.csv")))
 
 
@@ -232,15 +233,3 @@ def _lines(test: Array) -> Array:
 
 def _mean(rows: list[dict[str, float]]) -> dict[str, float]:
     return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
-
-
-def _written(path: Path, row: dict[str, Any]) -> None:
-    """Append a row to a CSV, and print it."""
-    names = ["dataset", "pattern", "method", "mae", "mse", "mre", "nll", "crps", "coverage", "seconds", "chosen"]
-    is_new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, names)
-        if is_new:
-            writer.writeheader()
-        writer.writerow({name: f"{value:.4f}" if isinstance(value, float) else value for name, value in row.items()})
-    print({name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()}, flush=True)
