@@ -5,10 +5,14 @@ from jsonargparse import auto_cli
 
 from experiments.studies.benchmarks.guangzhou import guangzhou
 from experiments.studies.benchmarks.imputegap import imputegap
+from experiments.studies.benchmarks.parts import parts
 from experiments.studies.benchmarks.patients import patients
 from experiments.studies.benchmarks.tsi import tsi
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    commands = {"tsi": tsi, "imputegap": imputegap, "guangzhou": guangzhou, "patients": patients}
-    auto_cli(commands, as_positional=False, prog="python -m experiments.studies.benchmarks")
+    auto_cli(
+        {"tsi": tsi, "imputegap": imputegap, "guangzhou": guangzhou, "patients": patients, "parts": parts},
+        as_positional=False,
+        prog="python -m experiments.studies.benchmarks",
+    )

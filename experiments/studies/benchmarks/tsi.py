@@ -37,12 +37,12 @@ from experiments.atomic_files import write_text
 
 from .sets import append_row, data_file, imputegap_file
 
-__all__ = ["PUBLISHED", "Published", "Windows", "hidden", "scores", "table", "tsi", "tsi_windows"]
+__all__ = ["PATTERN_NAMES", "PUBLISHED", "Published", "Windows", "hidden", "scores", "table", "tsi", "tsi_windows"]
 
 Array = NDArray[np.float64]
-_PATTERN_NAMES = {"point01": "point 10 %", "point05": "point 50 %", "point09": "point 90 %"}
-_PATTERN_NAMES |= {"subseq05": "stretches 50 %", "block05": "blocks"}
-PATTERNS = tuple(_PATTERN_NAMES)
+PATTERN_NAMES = {"point01": "point 10 %", "point05": "point 50 %", "point09": "point 90 %"}
+PATTERN_NAMES |= {"subseq05": "stretches 50 %", "block05": "blocks"}
+PATTERNS = tuple(PATTERN_NAMES)
 _COLUMNS = (
     *("set, gaps", "best of 24: MAE", "MSE", "interpolation, published", "ours"),
     *("panel by windows: MAE", "MSE", "NLL", "CRPS", "in 95 %", "CPU s", "whole table: MAE", "MSE", "in 95 %"),
@@ -180,7 +180,7 @@ def table(rows: pd.DataFrame) -> str:
         if (*place, "whole table") in known.index:
             row = known.loc[(*place, "whole table")]
             whole = f"{row.mae:.3f} | {row.mse:.3f} | {row.coverage:.3f}"
-        name = f"{cell.dataset}, {_PATTERN_NAMES[cell.pattern]}"
+        name = f"{cell.dataset}, {PATTERN_NAMES[cell.pattern]}"
         lines.append(f"| {name} | {best} | {interpolated} | {errors} | {law} | {panel.seconds:.0f} | {whole} |")
     return "\n".join(lines) + "\n"
 
