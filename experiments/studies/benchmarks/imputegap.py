@@ -14,8 +14,12 @@ Interpolation and MeanImputeBySeries with the package's defaults, and `Correlate
 MissForest and BayOTIDE run, but take 20 to 40 CPU seconds a cell, and SPIRIT and TKCM give NaN where several series
 have gaps: they were tried once and are left out, as deep models are.
 
-RMSE of the hidden values as theirs. Beside each: its difference from ours, with a standard error over groups of hidden
-values (a tenth of the rows of one series). Best within the error: no method is ahead of ours by more than one error.
+RMSE of the hidden values as theirs. The sets are z-scored before values are hidden, so that every column has mean 0 and
+variance 1 with what is hidden. Methods that take this as given read from it what they are to find; a user has no such
+scores. Each algorithm is therefore run a second time, on columns that are standardised by what they show ("shown"; this
+was added after half of the cells had been seen). Beside each: its difference from ours, with a standard error over
+groups of hidden values (a tenth of the rows of one series). Best within the error: no method is ahead of ours by more
+than one error.
 In the first round each set has one pattern, the next one in the list for each next set, in the second round the one
 after, and so on: where time ends, whole rounds or their ends are cut. (The order was pattern by pattern in the first
 three cells; it was changed before any other, as the machine allowed for a third of the grid.)
@@ -42,7 +46,7 @@ from experiments.atomic_files import write_text
 
 from .sets import installed
 
-__all__ = ["GPImputer", "algorithm", "grouped_difference", "imputegap", "imputegap_table", "part"]
+__all__ = ["GPImputer", "algorithm", "grouped_difference", "imputegap", "imputegap_table", "part", "shown_rmse"]
 
 Array = NDArray[np.float64]
 DATASETS = (
@@ -116,18 +120,18 @@ def imputegap(
 
 
 def imputegap_table(rows: pd.DataFrame) -> str:
-    """The results page's table: of each cell our RMSE, the lowest of the others, and interpolation's."""
-    names = "set", "gaps", "ours", "lowest of the others", "difference", "interpolation", "in 95 %", "CPU s"
-    lines = [f"| {' | '.join(names)} |", "| --- | --- | ---: | --- | ---: | ---: | ---: | ---: |"]
+    """The results page's table: of each cell our RMSE, and the lowest of the others, twice."""
+    names = "set", "gaps", "ours", "in 95 %", "CPU s", "lowest of the others", "difference", "lowest by shown values"
+    lines = [f"| {' | '.join(names)} |", "| --- | --- | ---: | ---: | ---: | --- | ---: | --- |"]
     for (pattern, dataset), cell in rows.groupby(["pattern", "dataset"], sort=False):
         method = cell.set_index("method")
         ours = method.loc["cgp"]
         others = method.drop(index="cgp").sort_values("rmse")
         best, is_behind = others.iloc[0], (others.difference < -others.error).any()
         score = f"{ours.rmse:.3f}" if is_behind else f"**{ours.rmse:.3f}**"
-        paired = f"{best.difference:+.3f} ± {best.error:.3f}"
-        rest = f"{method.rmse['Interpolation']:.3f} | {ours.coverage:.3f} | {ours.seconds:.0f}"
-        lines.append(f"| {dataset} | {pattern} | {score} | {best.name} {best.rmse:.3f} | {paired} | {rest} |")
+        paired, shown = f"{best.difference:+.3f} ± {best.error:.3f}", others.sort_values("shown").iloc[0]
+        lowest = f"{best.name} {best.rmse:.3f} | {paired} | {shown.name} {shown.shown:.3f}"
+        lines.append(f"| {dataset} | {pattern} | {score} | {ours.coverage:.3f} | {ours.seconds:.0f} | {lowest} |")
     return "\n".join(lines) + "\n"
 
 
@@ -169,7 +173,14 @@ def _cell(dataset: str, pattern: str, rate: float, algorithms: tuple[str, ...]) 
         other, seconds = _timed(algorithm(name, incomplete))
         difference, error = grouped_difference(truth, other, filled, gaps)
         row = {"method": name, "rmse": _rmse(truth, other, gaps), "seconds": seconds}
-        yield row | {"difference": difference, "error": error}
+        yield row | {"difference": difference, "error": error, "shown": shown_rmse(name, truth, incomplete)}
+
+
+def shown_rmse(name: str, truth: Array, incomplete: Array) -> float:
+    """The RMSE of an algorithm on columns that are standardised by what they show, in the units of the truth."""
+    centre, unit = np.nanmean(incomplete, 0), np.nanstd(incomplete, 0).clip(min=1e-12)
+    filled, _ = _timed(algorithm(name, (incomplete - centre) / unit))
+    return _rmse(truth, filled * unit + centre, np.isnan(incomplete))
 
 
 def _rmse(truth: Array, filled: Array, gaps: NDArray[np.bool_]) -> float:

@@ -8,7 +8,10 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
+from experiments.studies.benchmarks.guangzhou import guangzhou, guangzhou_table
 from experiments.studies.benchmarks.imputegap import GPImputer, grouped_difference, imputegap_table
+from experiments.studies.benchmarks.parts import parts_table
+from experiments.studies.benchmarks.patients import patients, patients_table
 from experiments.studies.benchmarks.sets import data_file
 from experiments.studies.benchmarks.tsi import PATTERNS, PUBLISHED, hidden, scores, table
 
@@ -55,6 +58,9 @@ def test_the_results_page_has_the_table_of_its_csv() -> None:
     page = (results / "public-benchmarks.md").read_text(encoding="utf-8")
     assert table(pd.read_csv(results / "public-benchmarks.csv")) in page
     assert imputegap_table(pd.read_csv(results / "imputegap.csv")) in page
+    assert patients_table(pd.read_csv(results / "patients.csv")) in page
+    assert guangzhou_table(pd.read_csv(results / "guangzhou.csv")) in page
+    assert parts_table(pd.read_csv(results / "tsi-parts.csv")) in page
 
 
 def test_a_cell_without_the_whole_table_has_a_line() -> None:
@@ -96,3 +102,31 @@ def test_imputegap_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(FileNotFoundError, match="pip install --no-deps imputegap"):
         GPImputer(np.ones((2, 2))).score(np.ones((2, 2)), np.ones((2, 2)))
+
+
+def test_a_cut_run_of_patients_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Two stays of a panel, whose methods differ by what one fills and the other has: 0."""
+    truth = np.arange(2.0 * 48 * 3).reshape(2, 48, 3) / 100
+    truth[0, 5, 1] = np.nan
+    monkeypatch.setattr("experiments.studies.benchmarks.patients.stays", lambda: truth)
+    filled = {"panel": lambda known: (truth + 1.0, np.ones_like(truth)), "mean": lambda known: (truth - 2.0, None)}
+    monkeypatch.setattr("experiments.studies.benchmarks.patients._METHODS", filled)
+    patients(tmp_path, maskings=1, methods=("panel",))
+    filled["panel"] = lambda known: pytest.fail("run twice")
+    patients(tmp_path, maskings=1, methods=("panel", "mean"))
+    rows = pd.read_csv(tmp_path / "patients.csv").set_index("method")
+    assert rows.mae.tolist() == [1.0, 2.0]
+    assert (rows.difference["mean"], rows.error["mean"]) == (1.0, 0.0)
+    assert rows.nll["panel"] == pytest.approx(0.5 + 0.5 * np.log(2 * np.pi), abs=1e-4)
+    assert "| mean | 2.000 | +1.000 ± 0.000 | 2.000 |  |  |  | 0 |" in (tmp_path / "patients.md").read_text()
+
+
+def test_guangzhou_hides_what_is_scored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Lines through a straight line are exact but at its ends."""
+    np.savetxt(tmp_path / "lines.txt", np.arange(40.0)[None] * np.array([[1.0], [2.0]]) + 1.0)
+    monkeypatch.setattr("experiments.studies.benchmarks.guangzhou.imputegap_file", lambda name: tmp_path / "lines.txt")
+    guangzhou(tmp_path, observed=(0.7,), methods=("lines",))
+    row = pd.read_csv(tmp_path / "guangzhou.csv").iloc[0]
+    assert row.mae < row.rmse < 1.5
+    lines = (tmp_path / "guangzhou.md").read_text().splitlines()
+    assert [line.split(" | ")[1] for line in lines[2:]] == ["lines", "BayOTIDE, published"]
