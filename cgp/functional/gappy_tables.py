@@ -53,7 +53,9 @@ def covariance_of_cells(covariance: Tensor, cells: Cells, others: Cells | None =
     among = cells.known.unsqueeze(-1) & second.known.unsqueeze(-2)
     table = () if covariance.dim() == 2 else (torch.arange(len(covariance))[:, None, None],)
     chosen = torch.where(among, covariance[(*table, rows, columns)], 0.0)
-    return chosen if others is not None else chosen + torch.diag_embed((~cells.known).to(chosen.dtype))
+    if others is None:
+        chosen.diagonal(dim1=-2, dim2=-1).add_(~cells.known)
+    return chosen
 
 
 class Filled(NamedTuple):

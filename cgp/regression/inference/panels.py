@@ -176,15 +176,16 @@ def fitted_law(covariance: Tensor, tables: Tensor, seed: int = 0) -> LawChoice:
     if len(tables) >= _LEAST_TABLES and len(covariance) <= _MOST_CELLS:
         order = torch.as_tensor(np.random.default_rng(seed).permutation(len(tables)))
         offer = max(_chosen(law, tables[order]) for law in laws)
-    learned = [_learned(law, law, batches_of(tables), *offer) for law in laws]
-    law = max(learned, key=lambda law: _total(law, batches_of(tables)))
+    batches = _sorted_batches(tables)
+    learned = [_learned(law, law, batches, *offer) for law in laws]
+    law = max(learned, key=lambda law: _total(law, batches))
     return LawChoice(law, offer[0], offer[1] < math.inf)
 
 
 def _chosen(centre: TableLaw, tables: Tensor) -> tuple[float, float]:
     """The weights of the covariance and of the mean with the largest evidence of held-out tables."""
     held = torch.arange(len(tables)) % _HELD_OUT == 0
-    test, others = batches_of(tables[held]), batches_of(tables[~held])
+    test, others = _sorted_batches(tables[held]), _sorted_batches(tables[~held])
     law, chosen = centre, (math.inf, math.inf)
     best = _total(centre, test)
     for weight in _WEIGHTS:
@@ -204,6 +205,11 @@ def batches_of(tables: Tensor) -> tuple[Tensor, ...]:
     """Tables ``(B, D)`` in batches whose matrices fit into memory."""
     longest = max(int(tables.isnan().sum(-1).max()), int((~tables.isnan()).sum(-1).max()))
     return tables.split(max(_ENTRIES // (longest * tables.shape[-1]), 1))
+
+
+def _sorted_batches(tables: Tensor) -> tuple[Tensor, ...]:
+    """The batches of tables in the order of how much they show, so that those of one need little padding."""
+    return batches_of(tables[(~tables.isnan()).sum(-1).argsort(stable=True)])
 
 
 def _learned(
