@@ -9,6 +9,7 @@ import torch
 from cgp.functional.gappy_tables import TableLaw
 from cgp.kernels.canonical_kernel import log_prior
 from cgp.regression.covariances import MultiScale
+from cgp.regression.inference import panels
 from cgp.regression.inference.panels import FREEDOM, PanelCovariance, _Windows, fit_covariance, fitted_law
 
 T, P = 5, 2
@@ -86,3 +87,23 @@ def test_parameters_follow_the_columns() -> None:
     one = fit_covariance(_covariance(), TIMES, values, num_steps=5)
     other = fit_covariance(_covariance(), TIMES, values.flip(-1), num_steps=5)
     torch.testing.assert_close(one.log_noise, other.log_noise.flip(-1))
+
+
+def test_batches_of_tables_that_show_alike_have_the_same_law_with_less_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+    covariance = _covariance()(TIMES).detach()
+    tables = _tables(60, TableLaw(torch.linspace(-1, 1, T * P, dtype=torch.float64), covariance))
+    tables[::2] = torch.where(torch.arange(T * P) < 7, torch.nan, tables[::2])  # every other one shows little
+    monkeypatch.setattr(panels, "_ENTRIES", 500)  # five tables a batch
+    seen: list[torch.Tensor] = []
+    learned = panels._learned
+    monkeypatch.setattr(
+        panels, "_learned", lambda law, at, batches, *rest: seen.extend(batches) or learned(law, at, batches, *rest)
+    )
+    law = fitted_law(covariance, tables).law
+    counts = [(~batch.isnan()).sum(-1) for batch in seen]
+    assert len(seen) > 10
+    assert all(int(each.max() - each.min()) <= 4 for each in counts)
+    monkeypatch.setattr(panels, "_sorted_batches", panels.batches_of)
+    other = fitted_law(covariance, tables).law
+    torch.testing.assert_close(law.covariance, other.covariance)
+    torch.testing.assert_close(law.mean, other.mean)
