@@ -83,7 +83,8 @@ def guangzhou_table(rows: pd.DataFrame) -> str:
     lines = [f"| {' | '.join(names)} |", "| --- | --- |" + " ---: |" * (len(names) - 2)]
     for share, rows_of_share in rows.groupby("observed", sort=False):
         mean = rows_of_share.groupby("method", sort=False).mean(numeric_only=True)
-        for method, row in mean.iterrows():
+        for method in (each for each in METHODS if each in mean.index):
+            row = mean.loc[method]
             law = (f"{row[each]:.3f}" if np.isfinite(row[each]) else "" for each in ("crps", "relative", "coverage"))
             name = "ours, all defaults" if method == "cgp" else method
             lines.append(
