@@ -4,6 +4,7 @@ import torch
 from jsonargparse import auto_cli
 
 from experiments.studies.regression.costs import fits, forms
+from experiments.studies.regression.disaggregation import disaggregation
 from experiments.studies.regression.files import files
 from experiments.studies.regression.growth import growth
 from experiments.studies.regression.imputers import ends, imputers
@@ -20,6 +21,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     auto_cli(
         [
+            disaggregation,
             ends,
             files,
             fits,

@@ -10,6 +10,8 @@ import pandas as pd
 
 from cgp import CorrelatedGPImputer
 from cgp.tables import KnownTotals
+from cgp.tables.frames.table import read_table
+from cgp.tables.transforms.choice import chosen_transforms
 from experiments.studies.regression.problems import NORMAL
 from experiments.studies.regression.report import cached_row, write_results
 
@@ -21,21 +23,23 @@ _METHODS = ("without", "with their sums")
 _MIDNIGHTS = ("1998-01-01 00:30", "1999-01-01 00:00")
 
 
-def known(data: Path, out: Path, months: Sequence[int] = tuple(range(2, 12))) -> None:
+def known(data: Path, out: Path, months: Sequence[int] = tuple(range(2, 12)), transformed: bool = False) -> None:
     """Squared error and coverage of half-hours and of daily sums in hidden months of fluxes.
 
-    The known total is that of the half-hours of the month that were measured: the others have no weight in it.
+    The known total is that of the half-hours of the month that were measured: the others have no weight in it. Both fits
+    have the same transforms.
 
     Args:
         data: folder with ``flux``.
         out: folder of tables and rows.
         months: numbers of the hidden months, one at a time.
+        transformed: whether columns have the transforms that "auto" chooses without totals, or none.
     """
     rows = []
     for month in months:
         for has_totals in (False, True):
-            key = {"month": month, "totals": has_totals}
-            row = cached_row(out / "known", key, partial(_row, data, month, has_totals))
+            key = {"month": month, "totals": has_totals, "transformed": transformed}
+            row = cached_row(out / "known", key, partial(_row, data, month, has_totals, transformed))
             rows += [
                 {"set": f"{name}, {part}", "window": month, "method": _METHODS[has_totals], **scores}
                 for name, parts in row.pop("columns", {}).items()
@@ -60,7 +64,7 @@ def fluxes(data: Path) -> pd.DataFrame:
     return table[_FLUXES + _WEATHER].iloc[: len(times)].set_index(times).astype(float)
 
 
-def _row(data: Path, month: int, has_totals: bool) -> dict[str, Any]:
+def _row(data: Path, month: int, has_totals: bool, transformed: bool) -> dict[str, Any]:
     complete = fluxes(data)
     first = pd.Timestamp(1998, month, 1)
     span = pd.Interval(first, first + pd.offsets.MonthBegin(), closed="right")
@@ -75,7 +79,9 @@ def _row(data: Path, month: int, has_totals: bool) -> dict[str, Any]:
             name: KnownTotals(pd.Series([sums[name]], index=index), weights=complete[name].notna().to_numpy() * 1.0)
             for name in _FLUXES
         }
-    imputer = CorrelatedGPImputer(random_state=0)
+    chosen = chosen_transforms("auto", read_table(table, None)[0]) if transformed else None
+    transforms = chosen and {table.columns[p]: chosen.kinds[p] for p in chosen.changed}
+    imputer = CorrelatedGPImputer(transforms=transforms, random_state=0)
     filled, std = imputer.fit(table, totals=totals).transform(table), imputer.std_
     return {"columns": {name: _scores(imputer, name, complete, filled, std, inside) for name in _FLUXES}}
 
