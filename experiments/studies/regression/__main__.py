@@ -3,6 +3,7 @@
 import torch
 from jsonargparse import auto_cli
 
+from experiments.studies.regression.annual import annual
 from experiments.studies.regression.costs import fits, forms
 from experiments.studies.regression.disaggregation import disaggregation
 from experiments.studies.regression.files import files
@@ -21,6 +22,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     auto_cli(
         [
+            annual,
             disaggregation,
             ends,
             files,

@@ -56,12 +56,12 @@ def _by_part(scores: dict[str, float]) -> dict[str, dict[str, float]]:
     }
 
 
-def fluxes(data: Path) -> pd.DataFrame:
+def fluxes(data: Path, columns: Sequence[str] = (*_FLUXES, *_WEATHER)) -> pd.DataFrame:
     """A year of fluxes and weather at Tharandt, by the half-hour that ends at its time."""
     path = data / "flux" / "Example_DETha98.txt.xz"
     table = pd.read_csv(path, sep="\t", lineterminator="\r", skiprows=[1], na_values=[-9999, -9999.0])
     times = pd.date_range(*_MIDNIGHTS, freq="30min")
-    return table[_FLUXES + _WEATHER].iloc[: len(times)].set_index(times).astype(float)
+    return table[list(columns)].iloc[: len(times)].set_index(times).astype(float)
 
 
 def _row(data: Path, month: int, has_totals: bool, transformed: bool) -> dict[str, Any]:
