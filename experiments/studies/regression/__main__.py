@@ -9,8 +9,9 @@ from experiments.studies.regression.disaggregation import disaggregation
 from experiments.studies.regression.files import files
 from experiments.studies.regression.growth import growth
 from experiments.studies.regression.imputers import ends, imputers
-from experiments.studies.regression.known import known
+from experiments.studies.regression.known import energy, known
 from experiments.studies.regression.multioutput import jura, multioutput
+from experiments.studies.regression.nowcast import nowcast
 from experiments.studies.regression.referee import referee
 from experiments.studies.regression.series import series
 from experiments.studies.regression.sparse import scaling, uci
@@ -25,6 +26,7 @@ if __name__ == "__main__":
             annual,
             disaggregation,
             ends,
+            energy,
             files,
             fits,
             forms,
@@ -33,6 +35,7 @@ if __name__ == "__main__":
             jura,
             known,
             multioutput,
+            nowcast,
             referee,
             series,
             tails,

@@ -5,21 +5,21 @@ radiation, temperature and the deficit of vapour, which have few gaps. Of the ha
 year) a share is hidden, in gaps of 1, 8, 64 and 576 half-hours with as many values in each class (Moffat et al. 2007);
 the sum asked is that of the measured ones, which is known. Shares are 30, 45 and 60 %, in turns.
 
-Ours is the default imputer. It is fitted to the first masking of a share; each other one stands twenty years later in the
-same table, so far away that the year that was fitted says nothing of it, and is taken in by ``update``: its parameters
-were learned from another masking of the same year. Marginal distribution sampling takes the mean of the values at
-similar radiation, temperature and deficit of vapour within a week, two, and so on, and its random uncertainty is that of
-independent errors with the standard deviation of these values. Ridge is Bayesian regression on the three at, before and
-after the half-hour; the variance of a sum is that of its coefficients and of independent errors.
+Ours is the default imputer. It is fitted to the first masking of a share; each other one stands twenty years later
+in the same table, so far away that the year that was fitted says nothing of it, and is taken in by ``update``: its
+parameters were learned from another masking of the same year. Marginal distribution sampling takes the mean of the
+values at similar radiation, temperature and deficit of vapour within a week, two, and so on, and its random
+uncertainty is that of independent errors with the standard deviation of these values. Ridge is Bayesian regression on
+the three at, before and after the half-hour; the variance of a sum is that of its coefficients and of independent
+errors.
 
 Source:
     Reichstein et al. (2005), On the separation of net ecosystem exchange, appendix A. Wutzler et al. (2018), Basic and
-    extensible post-processing of eddy covariance flux data with REddyProc. Moffat et al. (2007), Comprehensive comparison
-    of gap-filling techniques.
+    extensible post-processing of eddy covariance flux data with REddyProc. Moffat et al. (2007), Comprehensive
+    comparison of gap-filling techniques.
 """
 
-from collections.abc import Callable, Sequence
-from copy import copy
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,18 +62,23 @@ def annual(data: Path, out: Path, maskings: int = 100) -> None:
         maskings: how many, a third of each share.
     """
     rows = []
-    for number, share in enumerate(_SHARES):
-        count = len(range(number, maskings, len(_SHARES)))
-        key = {"missing": share}
-        peers = cached_row(out / "annual-peers", key, partial(_peer_sums, data, share, count), count=count)
-        ours = cached_row(out / "annual", key, partial(_our_sums, data, share, count), count=count)
-        for method, found in (peers.get("methods", {}) | ours.get("methods", {})).items():
-            rows += [{"missing": f"{share:.0%}", "method": method, **_scores(*each)} for each in found]
-    columns = ("rmse", "error", "coverage")
+    for masking in range(maskings):
+        share = _SHARES[masking % len(_SHARES)]
+        for method, sum_of in _METHODS.items():
+            key = {"missing": share, "window": masking, "method": method}
+            rows.append(cached_row(out / "annual", key, partial(_row, data, out / "annual" / "fits", key, sum_of)))
+    rows = [row | {"missing": f"{row['missing']:.0%}"} for row in rows]
+    columns = ("rmse", "error", "coverage", "processor_seconds")
     write_results(out, "regression-annual", "Annual sums of a flux", rows, ("missing", "method"), columns)
 
 
-def _scores(miss: float, error: float) -> dict[str, float]:
+def _row(data: Path, fits: Path, key: dict[str, Any], sum_of: Callable[..., Sum]) -> dict[str, float]:
+    """The error of the sum of what is hidden, its standard error, and whether it is in its interval."""
+    table = fluxes(data, (_FLUX, *_DRIVERS))
+    hidden = with_flux_gaps(table[_FLUX].to_numpy(), key["missing"], seed=key["window"])
+    truth = float(table[_FLUX][hidden].sum())
+    found = sum_of(table.assign(**{_FLUX: table[_FLUX].mask(hidden)}), hidden, fits / str(key["missing"]))
+    miss, error = _GRAMS * (found.total - truth), _GRAMS * found.error
     return {"miss": miss, "error": error, "rmse": abs(miss), "coverage": float(abs(miss) <= NORMAL * error)}
 
 
@@ -91,41 +96,14 @@ def with_flux_gaps(values: Array, share: float, seed: int) -> NDArray[np.bool_]:
     return hidden
 
 
-def _problem(data: Path, share: float, masking: int) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
-    table = fluxes(data, (_FLUX, *_DRIVERS))
-    return table, with_flux_gaps(table[_FLUX].to_numpy(), share, seed=masking)
-
-
-def _sums(
-    method: Callable[[pd.DataFrame, NDArray[np.bool_]], Sum], data: Path, share: float, count: int
-) -> list[tuple[float, float]]:
-    """Errors and standard errors of the sums of every masking."""
-    results = []
-    for masking in range(count):
-        table, hidden = _problem(data, share, masking)
-        truth = float(table[_FLUX][hidden].sum())
-        found = method(table.assign(**{_FLUX: table[_FLUX].mask(hidden)}), hidden)
-        results.append((_GRAMS * (found.total - truth), _GRAMS * found.error))
-        print(share, masking, *np.round(results[-1], 2), flush=True)
-    return results
-
-
-def _peer_sums(data: Path, share: float, count: int) -> dict[str, Any]:
-    methods = {"marginal distribution sampling": marginal_sum, "ridge": ridge_sum}
-    return {"methods": {name: _sums(method, data, share, count) for name, method in methods.items()}}
-
-
-def _our_sums(data: Path, share: float, count: int) -> dict[str, Any]:
-    imputer = CorrelatedGPImputer(random_state=0)
-
-    def asked(table: pd.DataFrame, hidden: NDArray[np.bool_]) -> Sum:
-        if not hasattr(imputer, "regressor_"):
-            imputer.fit(table)
-            return _sum_of(imputer, hidden)
-        later = table.set_axis(table.index + _LATER)
-        return _sum_of(copy(imputer).update(later), np.concatenate([np.zeros_like(hidden), hidden]))
-
-    return {"methods": {"cgp": _sums(asked, data, share, count)}}
+def gp_sum(table: pd.DataFrame, hidden: NDArray[np.bool_], fitted: Path) -> Sum:
+    """By the default imputer, whose parameters are learned once and kept in a folder."""
+    if not fitted.exists():
+        imputer = CorrelatedGPImputer(random_state=0).fit(table)
+        imputer.save(fitted)
+        return _sum_of(imputer, hidden)
+    imputer = CorrelatedGPImputer.load(fitted).update(table.set_axis(table.index + _LATER))
+    return _sum_of(imputer, np.concatenate([np.zeros_like(hidden), hidden]))
 
 
 def _sum_of(imputer: CorrelatedGPImputer, hidden: NDArray[np.bool_]) -> Sum:
@@ -136,7 +114,7 @@ def _sum_of(imputer: CorrelatedGPImputer, hidden: NDArray[np.bool_]) -> Sum:
     return Sum(float(found.total[_FLUX].iloc[0]), float(found.std[_FLUX].iloc[0]))
 
 
-def ridge_sum(table: pd.DataFrame, hidden: NDArray[np.bool_]) -> Sum:
+def ridge_sum(table: pd.DataFrame, hidden: NDArray[np.bool_], _: Path) -> Sum:
     """By Bayesian ridge regression on the drivers at two rows before to two rows after."""
     drivers = table[list(_DRIVERS)].interpolate(limit_direction="both")
     features = np.column_stack([drivers.shift(lag).bfill().ffill().to_numpy() for lag in range(-2, 3)])
@@ -148,7 +126,7 @@ def ridge_sum(table: pd.DataFrame, hidden: NDArray[np.bool_]) -> Sum:
     return Sum(float(ridge.predict(features[hidden]).sum()), float(np.sqrt(variance)))
 
 
-def marginal_sum(table: pd.DataFrame, hidden: NDArray[np.bool_]) -> Sum:
+def marginal_sum(table: pd.DataFrame, hidden: NDArray[np.bool_], _: Path) -> Sum:
     """By marginal distribution sampling."""
     mean, sd = marginal_sampling(table[_FLUX].to_numpy(), table[list(_DRIVERS)].to_numpy(), np.flatnonzero(hidden))
     return Sum(float(mean.sum()), float(np.sqrt(np.square(sd).sum())))
@@ -198,3 +176,10 @@ def _at_the_hour(flux: Array, drivers: Array, row: int, days: int) -> Array:
     rows = (row + _DAY * np.arange(-days, days + 1)[:, None] + np.arange(-2, 3)).reshape(-1)
     values = flux[rows[(rows >= 0) & (rows < len(flux))]]
     return values[~np.isnan(values)]
+
+
+_METHODS: Mapping[str, Callable[[pd.DataFrame, NDArray[np.bool_], Path], Sum]] = {
+    "cgp": gp_sum,
+    "marginal distribution sampling": marginal_sum,
+    "ridge": ridge_sum,
+}

@@ -1,4 +1,4 @@
-"""What a known total of a month tells of its half-hours: fluxes of a year, a month hidden with and without its sum."""
+"""What known totals tell of what they cover: a month of half-hourly fluxes by its sum, weeks of hours by their days."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -12,22 +12,24 @@ from cgp import CorrelatedGPImputer
 from cgp.tables import KnownTotals
 from cgp.tables.frames.table import read_table
 from cgp.tables.transforms.choice import chosen_transforms
-from experiments.studies.regression.problems import NORMAL
+from experiments.studies.regression.problems import NORMAL, losses
 from experiments.studies.regression.report import cached_row, write_results
 
-__all__ = ["known"]
+__all__ = ["energy", "fluxes", "known"]
 
 _FLUXES = ["NEE", "LE"]  # that a tower without power misses; the weather comes from a station
 _WEATHER = ["Rg", "Tair"]
 _METHODS = ("without", "with their sums")
+_CUSTOMERS, _HOURS = 6, 1_500
+_HIDDEN_DAYS = 28
 _MIDNIGHTS = ("1998-01-01 00:30", "1999-01-01 00:00")
 
 
 def known(data: Path, out: Path, months: Sequence[int] = tuple(range(2, 12)), transformed: bool = False) -> None:
     """Squared error and coverage of half-hours and of daily sums in hidden months of fluxes.
 
-    The known total is that of the half-hours of the month that were measured: the others have no weight in it. Both fits
-    have the same transforms.
+    The known total is that of the half-hours of the month that were measured: the others have no weight in it. Both
+    fits have the same transforms.
 
     Args:
         data: folder with ``flux``.
@@ -46,6 +48,40 @@ def known(data: Path, out: Path, months: Sequence[int] = tuple(range(2, 12)), tr
                 for part, scores in _by_part(parts).items()
             ]
     write_results(out, "known-totals", "Known totals", rows, ("set", "method"), ("smse", "coverage"))
+
+
+def energy(data: Path, out: Path, customers: Sequence[int] = tuple(range(_CUSTOMERS))) -> None:
+    """Squared error, NLL and coverage of four weeks of hours of a customer, with and without the sums of their days.
+
+    Args:
+        data: folder with ``series/electricity.txt``, by the hour, whose columns are customers.
+        out: folder of tables and rows.
+        customers: whose weeks are hidden, one at a time, beside the hours of the others, of the first six.
+    """
+    rows = []
+    for customer in customers:
+        for has_totals in (False, True):
+            key = {"customer": customer, "totals": has_totals}
+            row = cached_row(out / "energy", key, partial(_energy_row, data, customer, has_totals))
+            rows.append(row | {"set": "electricity", "window": customer, "method": _METHODS[has_totals]})
+    columns = ("smse", "nll", "coverage", "processor_seconds")
+    write_results(out, "known-days", "Hours of known days", rows, ("set", "method"), columns)
+
+
+def _energy_row(data: Path, customer: int, has_totals: bool) -> dict[str, float]:
+    values = np.loadtxt(data / "series" / "electricity.txt", max_rows=_HOURS)[:, :_CUSTOMERS]
+    complete = pd.DataFrame(values, index=pd.date_range("2012-01-01", periods=len(values), freq="h"))
+    first = complete.index[0] + pd.Timedelta(days=10 + customer)
+    gap = slice(first, first + pd.Timedelta(days=_HIDDEN_DAYS, hours=-1))
+    truth, table = complete.loc[gap, customer], complete.copy()
+    table.loc[gap, customer] = np.nan
+    totals = {customer: truth.groupby(truth.index.to_period("D")).sum()} if has_totals else None
+    imputer = CorrelatedGPImputer(random_state=0).fit(table, totals=totals)
+    unit = complete[customer].std()
+    error = (imputer.transform(table).loc[gap, customer] - truth).to_numpy() / unit
+    sd = imputer.std_.loc[gap, customer].to_numpy() / unit
+    inside = float(np.mean(np.abs(error) <= NORMAL * sd))
+    return {"smse": float(np.mean(error**2)), "nll": float(losses(error, sd).mean()), "coverage": inside}
 
 
 def _by_part(scores: dict[str, float]) -> dict[str, dict[str, float]]:
