@@ -10,6 +10,7 @@ from .covariances import (
     MultiScale,
     Shared,
     Shifted,
+    SmoothAndRough,
     Structure,
 )
 from .covariances.correlated import correlated_covariance
@@ -47,6 +48,7 @@ __all__ = [
     "Shared",
     "Shifted",
     "Slices",
+    "SmoothAndRough",
     "SparseCorrelatedGPRegression",
     "StochasticCorrelatedGPRegression",
     "Structure",

@@ -52,7 +52,9 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
             lengthscales, for tables of many outputs; as many as ``Factors(num_factors)`` says, or the number selected
             by the criterion from 1, 2, 4, ...), or "auto": the first four are fitted, and the predictions of the
             correlated ones within 30 nats of the best Bayesian information criterion are averaged; "independent" is
-            used alone if it is the best. Tables of eight or more outputs for which a fit would take minutes are fitted
+            used alone if it is the best. A series with an output of which only sums are known gets "rough"
+            (coregionalised processes, smooth ones and rough ones). Tables of eight or more outputs for which a fit
+            would take minutes are fitted
             by "factors". "nuts" and "stochastic" inference continues with the best structure.
             "multiscale" is for series (one input): components on many time scales, each with a few processes shared by
             all outputs and a separate one for each output, and cycles (``MultiScale(periods=[24.0])``), learned from

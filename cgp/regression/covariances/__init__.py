@@ -1,6 +1,6 @@
 """Structures: how outputs are related, as covariances of rows (input, output)."""
 
-from .correlated import Affine, Coregionalised, Independent, Shared, Shifted
+from .correlated import Affine, Coregionalised, Independent, Shared, Shifted, SmoothAndRough
 from .factors import Factors
 from .multiscale import MultiScale
 from .structure import Auto, Structure
@@ -14,5 +14,6 @@ __all__ = [
     "MultiScale",
     "Shared",
     "Shifted",
+    "SmoothAndRough",
     "Structure",
 ]

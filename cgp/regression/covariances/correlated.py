@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+import torch
 from gpytorch.kernels import AdditiveKernel, Kernel
 
 from .neighbours import start_at_correlation
@@ -22,8 +24,11 @@ __all__ = [
     "Independent",
     "Shared",
     "Shifted",
+    "SmoothAndRough",
     "correlated_covariance",
 ]
+
+_ROUGH, _ROUGH_STEPS, _ROUGH_SHARE = "matern12", 0.5, 0.05  # kernel, initial lengthscale, and share of the variance
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,36 @@ class Affine(Correlated):
 
     name = "affine"
     ratios = shifts = True
+
+
+@dataclass(frozen=True)
+class SmoothAndRough(Correlated):
+    r"""Correlated outputs as the sum of smooth processes and rough ones, each with loadings of their own, of one input.
+
+    .. math:: z_p(x) = a_p^\top z_o(x / \ell) + b_p^\top u_o(x / s)
+
+    u are Matérn 1/2 processes, whose s starts at half a step, next to noise that outputs share: what two series have in
+    common from one month to the next need not be what their trends have in common. "auto" takes it where an output has
+    sums only, as its months could follow no one's noise otherwise.
+    """
+
+    name = "rough"
+
+    def obstacle(self, observations: Observations, kernel: str | Kernel | None, num_inducing: int | None) -> str | None:
+        """Refuse several columns of inputs."""
+        return None if observations.input_dim == 1 else f"X: expected one column, got {observations.input_dim}"
+
+    def covariance(self, observations: Observations, kernel: str | Kernel) -> AdditiveKernel:
+        """The covariance of rows, smooth components first."""
+        count = observations.num_outputs
+        smooth = self.between(count, 1, kernel)
+        rough = row_covariance(_ROUGH, count, 1, [Loadings(count)])
+        steps = observations.grid.inputs[:, 0].diff()
+        with torch.no_grad():
+            for component in rough.kernels:
+                component.input_maps.log_scales -= np.log(_ROUGH_STEPS * float(steps.median()))
+                component.loadings.log_scales += 0.5 * np.log(_ROUGH_SHARE)
+        return AdditiveKernel(*smooth.kernels, *rough.kernels).double()
 
 
 STRUCTURES = tuple(kind.name for kind in (Independent, Coregionalised, Shared, Shifted, Affine))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from gpytorch.kernels import AdditiveKernel, Kernel
 
-from cgp.regression.covariances.correlated import Coregionalised, Independent, Shared, Shifted
+from cgp.regression.covariances.correlated import Coregionalised, Independent, Shared, Shifted, SmoothAndRough
 from cgp.regression.covariances.factors import Factors
 from cgp.regression.covariances.multiscale import MultiScale
 from cgp.regression.covariances.structure import Auto, Named, Structure, count
@@ -86,6 +86,8 @@ class Setting:
         count = self.structure.num_components
         if self.observations.num_outputs == 1:
             return {Independent.name: Independent(count or 1)}
+        if self.observations.bins:
+            return {SmoothAndRough.name: SmoothAndRough(count or 1)}
         few = self.num_inducing is None and self.observations.num_outputs >= _MANY
         if few and self._takes_long(self.problem(Coregionalised(count or 1))):
             return Factors(count).variants(self.observations)

@@ -6,8 +6,8 @@ stood in July 2016). Asked are sixteen quarters, 2012 to 2015, each with the mon
 years before, and the product until the quarter before. Scores are of its growth in per cent.
 
 Ours takes logarithms; the product has no months, and its quarters are means of theirs. statsmodels'
-``DynamicFactorMQ`` takes growth rates, one factor of one lag, and autoregressive errors, with its defaults; its standard
-deviations are those of ``get_prediction``. "Mean growth" is that of the ten years, with its standard deviation.
+``DynamicFactorMQ`` takes growth rates, one factor of one lag, and autoregressive errors, with its defaults; its
+standard deviations are those of ``get_prediction``. "Mean growth" is that of the ten years, with its deviation.
 """
 
 import warnings

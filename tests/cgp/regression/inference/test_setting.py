@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cgp.regression import MAP, Auto, Coregionalised, Factors, Laplace, MultiScale, Windows
+from cgp.regression import MAP, Auto, Coregionalised, Factors, Laplace, MultiScale, Sums, Windows
 from cgp.regression.inference.setting import COMPARED, Setting, chosen
 from cgp.regression.observations import Observations
 
@@ -43,6 +43,25 @@ def test_several_inputs_are_no_series():
         chosen(series(10, dim=2), MultiScale(), "auto", None, None)
 
 
+def with_silent_output(outputs=2, count=30):
+    """A series, its last output known by sums of three rows only."""
+    generator = np.random.default_rng(0)
+    values = generator.normal(size=(count, outputs))
+    sums = np.repeat(np.arange(count // 3), 3)
+    places = np.column_stack([np.arange(float(count)), np.full(count, outputs - 1.0)])
+    known = Sums(
+        places,
+        np.ones(count),
+        sums,
+        np.bincount(sums, values[:, -1]),
+        np.zeros(count // 3),
+        np.ones(count // 3, dtype=bool),
+        tuple(f"sum {m}" for m in range(count // 3)),
+    )
+    values[:, -1] = np.nan
+    return Observations(np.arange(float(count))[:, None], values, sums=known)
+
+
 @pytest.mark.parametrize(
     ("setting", "labels"),
     [
@@ -51,6 +70,9 @@ def test_several_inputs_are_no_series():
         (Setting(series(20).standardised(), Coregionalised(2)), ["coregionalised"]),
         (Setting(series(20, outputs=6).standardised(), Factors()), ["factors 1", "factors 2", "factors 4"]),
         (Setting(series(20, outputs=6).standardised(), Factors(3)), ["factors 3"]),
+        (Setting(with_silent_output().standardised(), Auto()), ["rough"]),
+        (Setting(with_silent_output(outputs=1).standardised(), Auto()), ["independent"]),
+        (Setting(with_silent_output().standardised(), Coregionalised()), ["coregionalised"]),
         (Setting(series(400, outputs=9).standardised(), Auto()), ["factors 1", "factors 2", "factors 4"]),
     ],
 )
