@@ -5,10 +5,10 @@ radiation, temperature and the deficit of vapour, which have few gaps. Of the ha
 year) a share is hidden, in gaps of 1, 8, 64 and 576 half-hours with as many values in each class (Moffat et al. 2007);
 the sum asked is that of the measured ones, which is known. Shares are 30, 45 and 60 %, in turns.
 
-Ours is the default imputer. It is fitted to the first masking of a share; each other one stands twenty years later
-in the same table, so far away that the year that was fitted says nothing of it, and is taken in by ``update``: its
-parameters were learned from another masking of the same year. Marginal distribution sampling takes the mean of the
-values at similar radiation, temperature and deficit of vapour within a week, two, and so on, and its random
+Ours is the default imputer without transforms. It is fitted to the first masking of a share; each other one stands
+twenty years later in the same table, so far away that the year that was fitted says nothing of it, and is taken in by
+``update``: its parameters were learned from another masking of the same year. Marginal distribution sampling takes the
+mean of the values at similar radiation, temperature and deficit of vapour within a week, two, and so on, and its random
 uncertainty is that of independent errors with the standard deviation of these values. Ridge is Bayesian regression on
 the three at, before and after the half-hour; the variance of a sum is that of its coefficients and of independent
 errors.
@@ -97,9 +97,9 @@ def with_flux_gaps(values: Array, share: float, seed: int) -> NDArray[np.bool_]:
 
 
 def gp_sum(table: pd.DataFrame, hidden: NDArray[np.bool_], fitted: Path) -> Sum:
-    """By the default imputer, whose parameters are learned once and kept in a folder."""
+    """By the imputer, whose parameters are learned once and kept in a folder."""
     if not fitted.exists():
-        imputer = CorrelatedGPImputer(random_state=0).fit(table)
+        imputer = CorrelatedGPImputer(transforms=None, random_state=0).fit(table)
         imputer.save(fitted)
         return _sum_of(imputer, hidden)
     imputer = CorrelatedGPImputer.load(fitted).update(table.set_axis(table.index + _LATER))
