@@ -115,8 +115,10 @@ def _row(data: Path, month: int, has_totals: bool, transformed: bool) -> dict[st
             name: KnownTotals(pd.Series([sums[name]], index=index), weights=complete[name].notna().to_numpy() * 1.0)
             for name in _FLUXES
         }
-    chosen = chosen_transforms("auto", read_table(table, None)[0]) if transformed else None
-    transforms = chosen and {table.columns[p]: chosen.kinds[p] for p in chosen.changed}
+    transforms = None
+    if transformed:
+        chosen = chosen_transforms("auto", read_table(table, None)[0])
+        transforms = {table.columns[p]: chosen.kinds[p] for p in chosen.changed}
     imputer = CorrelatedGPImputer(transforms=transforms, random_state=0)
     filled, std = imputer.fit(table, totals=totals).transform(table), imputer.std_
     return {"columns": {name: _scores(imputer, name, complete, filled, std, inside) for name in _FLUXES}}

@@ -210,6 +210,7 @@ def _a_small_year() -> tuple[pd.DataFrame, np.ndarray]:
     return pd.DataFrame({"NEE": flux, "Rg": sun, "Tair": warm, "VPD": dry}, index=times), hidden
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of errors that are small at night
 def test_a_later_year_is_filled_by_what_is_known_of_it_alone(tmp_path, monkeypatch):
     """The sum of a masking that is taken in later is that of a fit to it with the same parameters."""
 
