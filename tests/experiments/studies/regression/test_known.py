@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.linalg import block_diag
+from scipy.stats import norm
 
 from cgp import CorrelatedGPImputer
 from cgp.regression import MAP, Windows
@@ -75,6 +76,44 @@ def test_scores_of_a_month_are_those_of_its_measured_half_hours_and_days():
     counts = measured[inside].groupby(days[inside]).sum()
     assert scores["coverage_of_days"] == pytest.approx((counts[counts > 0] <= (1.96 * 0.6) ** 2).mean())
     assert scores["sum_z"] == pytest.approx(np.sqrt((measured & inside).sum()) / 0.6)
+
+
+def test_weeks_of_a_customer_are_hidden_but_for_the_sums_of_their_days(tmp_path, monkeypatch):
+    values = np.random.default_rng(0).normal(size=(1_500, 7))
+    (tmp_path / "series").mkdir()
+    np.savetxt(tmp_path / "series" / "electricity.txt", values)
+    seen = []
+
+    class Imputer:
+        """Everything is 0, with a deviation of half the customer's."""
+
+        def __init__(self, random_state):
+            self.std_ = None
+
+        def fit(self, X, totals):
+            seen.append((X, totals))
+            self.std_ = pd.DataFrame(0.5 * values[:, 2].std(ddof=1), X.index, X.columns)
+            return self
+
+        def transform(self, X):
+            return X.fillna(0.0)
+
+    monkeypatch.setattr(known, "CorrelatedGPImputer", Imputer)
+    without, told = (known._energy_row(tmp_path, 2, has_totals) for has_totals in (False, True))
+    table, totals = seen[1]
+    hidden = table[2].isna().to_numpy()
+    assert (hidden.sum(), hidden.argmax()) == (28 * 24, 12 * 24)
+    assert not table.drop(columns=2).isna().any(axis=None)
+    assert table.shape == (1_500, 6)
+    days = values[hidden, 2].reshape(28, 24).sum(axis=1)
+    np.testing.assert_allclose(totals[2], days)
+    assert str(totals[2].index[0]) == "2012-01-13"
+    assert seen[0][1] is None
+    errors = values[hidden, 2] / values[:, 2].std(ddof=1)
+    assert told == without
+    assert told["smse"] == pytest.approx(np.mean(errors**2))
+    assert told["nll"] == pytest.approx(-norm.logpdf(errors, scale=0.5).mean())
+    assert told["coverage"] == pytest.approx(np.mean(np.abs(errors) <= 0.98))
 
 
 def a_year_of_months(count: int = 48) -> tuple[pd.Series, pd.Series]:
