@@ -280,9 +280,9 @@ class AccumulatedPosterior(FunctionalPosterior):
             result[at >= 0] += noise[at[at >= 0]]
         return torch.as_tensor(result).mT
 
-    def leave_one_out(self, known: Tensor) -> tuple[Tensor, Tensor]:
+    def leave_one_out(self, known: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """As :meth:`.FunctionalPosterior.leave_one_out`."""
-        if known.any():
+        if known is not None and known.any():
             return super().leave_one_out(known)
         seen, outputs = self._given[3].numpy(), self._given[3].shape[1]
         cells = (self._smoothed[1][..., 0], self._spread[1])

@@ -94,8 +94,8 @@ def expansion_variances(chain: Chain, factors: Sequence[Factor], terms: Terms, e
     places = np.searchsorted(terms.rows, np.arange(first, terms.rows[-1] + 2))
     current: dict[int, _Sum] = {}
     for row in range(first, int(terms.rows[-1]) + 1):
-        for each in current.values():
-            _step(chain, factors[row], row, each.columns)
+        if current:
+            _step(chain, factors[row], row, [each.columns for each in current.values()])
         for m in range(places[row - first], places[row - first + 1]):
             number = int(terms.sums[m])
             if number not in current:
@@ -163,14 +163,17 @@ def _powers(R: Array, coefficients: Array, first: int) -> Array:
     return total * R**first
 
 
-def _step(chain: Chain, factor: Factor, row: int, columns: Array) -> None:
-    """Covariances of the state with terms, in place, after the step to a row and its observations."""
+def _step(chain: Chain, factor: Factor, row: int, columns: Sequence[Array]) -> None:
+    """Covariances of the state with terms of sums, in place, after the step to a row and its observations."""
     outputs, loadings = chain.patterns[chain.pattern[row]]
-    moved = chain.transition(row).forward(np.ascontiguousarray(columns[: chain.size]))
+    moved = chain.transition(row).forward(np.concatenate([each[: chain.size] for each in columns], axis=1))
     if len(outputs):
         solved = solve_backward(factor.root, solve_forward(factor.root, loadings @ moved[: chain.count]))
         moved = moved - factor.gain[:, outputs] @ solved
-    columns[: chain.size] = moved
+    first = 0
+    for each in columns:
+        each[: chain.size] = moved[:, first : first + each.shape[1]]
+        first += each.shape[1]
 
 
 def _term_weights(chain: Chain, factors: Sequence[Factor], terms: Terms) -> tuple[Array, Array]:

@@ -277,17 +277,18 @@ class FunctionalPosterior:
         moved = torch.cholesky_solve(self._effects(cells, readings).mT, self._factor).mT
         return Response(moved, self._error[:, 0], self._factor @ self._factor.mT)
 
-    def leave_one_out(self, known: Tensor) -> tuple[Tensor, Tensor]:
+    def leave_one_out(self, known: Tensor | None = None) -> tuple[Tensor, Tensor]:
         r"""Weights and precisions of the readings given the sums: those of :math:`(y, t)` at y.
 
         Args:
-            known: weights of the observed readings in the sums, ``(n, M)``, which their values leave as they are.
+            known: weights of the observed readings in the sums, ``(n, M)``, which their values leave as they are; None is
+                no weight.
 
         Returns:
             ``(n,)`` each, of the observed cells in order.
         """
         seen = torch.as_tensor(self.points.observed)
-        effect = self._columns[1] + known
+        effect = self._columns[1] if known is None else self._columns[1] + known
         weights = self.points.weights[seen] - (effect @ self._moved)[:, 0]
         return weights, self.points.precision[seen] + self._explained(effect)
 

@@ -13,7 +13,7 @@ from cgp.functional.gaussians import lazy
 from cgp.functional.linalg import cholesky
 
 from .expansions import Expansion, expansion_variances
-from .factors import FilterState, factor_of
+from .factors import FilterState, RowFactor, factor_of
 from .filter import Array, Chain, Factor
 from .space import StateSpace
 from .totals import Terms, total_variances
@@ -151,6 +151,8 @@ class StateSpacePosterior:
 
     @property
     def _filtered(self) -> list[Factor]:
+        if isinstance(self._factor, RowFactor):
+            return self._factor.rows
         return self._chain.filtered(None if self._start is None else self._start.covariance)
 
     @lazy

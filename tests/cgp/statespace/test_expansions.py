@@ -74,7 +74,9 @@ def test_terms_that_nothing_is_correlated_with_any_more_are_left_out():
 
     with pytest.MonkeyPatch.context() as patch:
         step = expansions._step
-        patch.setattr(expansions, "_step", lambda *args: (columns.append(args[-1].shape[1]), step(*args)))
+        patch.setattr(
+            expansions, "_step", lambda *args: (columns.extend(each.shape[1] for each in args[-1]), step(*args))
+        )
         found = posterior.expansion_variances(terms, expansion).numpy()
     assert 64 < max(columns) < 300 < 600  # of 600 terms in a sum
     np.testing.assert_allclose(found, expected_of(posterior, terms, expansion), rtol=1e-4)
