@@ -281,8 +281,8 @@ class FunctionalPosterior:
         r"""Weights and precisions of the readings given the sums: those of :math:`(y, t)` at y.
 
         Args:
-            known: weights of the observed readings in the sums, ``(n, M)``, which their values leave as they are; None is
-                no weight.
+            known: weights of the observed readings in the sums, ``(n, M)``, which their values leave as they are; None
+                is no weight.
 
         Returns:
             ``(n,)`` each, of the observed cells in order.

@@ -171,12 +171,13 @@ class SummedSeriesRegression(SeriesCorrelatedGPRegression):
     def leave_one_out(self) -> Moments:
         """As :meth:`.RegressionModel.leave_one_out`; a sum of which a reading is left out is known with it."""
         count, (at, sums, weights) = self.train_targets.shape[-1], self._given.known
-        known = weights.new_zeros(count, len(self._given.values) if len(at) else 0)
-        known = known.index_put((at, sums), weights, accumulate=True) if len(at) else known
+        known = weights.new_zeros(count, len(self._given.values)) if len(at) else None
+        if known is not None:
+            known = known.index_put((at, sums), weights, accumulate=True)
         errors, variances = [], []
         for series, posterior in self.condition().members:
             order = series.line.cells[:count].argsort()
-            effect, precision = posterior.leave_one_out(known[order] if len(at) else None)
+            effect, precision = posterior.leave_one_out(None if known is None else known[order])
             variance = torch.empty_like(precision).index_copy(0, order, precision.reciprocal())
             variances.append(variance)
             errors.append(torch.empty_like(effect).index_copy(0, order, effect) * variance)

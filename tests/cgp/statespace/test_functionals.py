@@ -133,6 +133,10 @@ def test_leaving_one_reading_out_is_dense(posterior):
     inverse = torch.linalg.inv(turn @ covariance @ turn.mT)
     CLOSE(precision, inverse.diagonal()[:-3])
     CLOSE(weights, (inverse @ (turn @ observed))[:-3])
+    inverse = torch.linalg.inv(covariance)
+    weights, precision = posterior(p, functionals).leave_one_out()
+    CLOSE(precision, inverse.diagonal()[:-3])
+    CLOSE(weights, (inverse @ observed)[:-3])
 
 
 @pytest.mark.parametrize("stationary", [True, False])
