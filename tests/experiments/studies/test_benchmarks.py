@@ -9,7 +9,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from experiments.studies.benchmarks.guangzhou import guangzhou, guangzhou_table
-from experiments.studies.benchmarks.imputegap import GPImputer, grouped_difference, imputegap_table
+from experiments.studies.benchmarks.imputegap import GPImputer, grouped_difference, imputegap_table, shown_rmse
 from experiments.studies.benchmarks.parts import parts_table
 from experiments.studies.benchmarks.patients import patients, patients_table
 from experiments.studies.benchmarks.sets import data_file
@@ -130,3 +130,12 @@ def test_guangzhou_hides_what_is_scored(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert row.mae < row.rmse < 1.5
     lines = (tmp_path / "guangzhou.md").read_text().splitlines()
     assert [line.split(" | ")[1] for line in lines[2:]] == ["lines", "BayOTIDE, published"]
+
+
+def test_an_algorithm_by_shown_values_learns_nothing_of_what_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that fills 0 has the mean of what a column shows, not that of the column."""
+    truth = np.array([[0.0, 5.0], [2.0, 7.0], [10.0, 6.0]])
+    incomplete = np.where(truth == 10.0, np.nan, truth)
+    zeros = "experiments.studies.benchmarks.imputegap.algorithm"
+    monkeypatch.setattr(zeros, lambda name, table: lambda: np.nan_to_num(table))
+    assert shown_rmse("zeros", truth, incomplete) == pytest.approx(9.0)
