@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -26,6 +27,8 @@ _FEWEST, _MOST = 500, 20_000  # values of a table below which nothing is learned
 _FREEDOMS = (3.0, 4.0, 5.0, 7.0, 10.0, 15.0, 30.0, np.inf)
 _SCALES = np.geomspace(0.1, 3.0, 69)
 _LEAST_GAIN, _CLEAR = 0.02, 2.0  # nats a value, and standard errors
+_FEWEST_BLOCKS, _HALFWAY = 10, 50  # of a class: with fewer nothing is learned, and so many are believed by half
+_SEEN = 1.05  # values that parameters have seen are so much nearer to their predictions than others
 _GAUSSIAN = float(norm.isf(LEVEL / 2))
 
 
@@ -54,28 +57,44 @@ class Tail(NamedTuple):
 
     @classmethod
     def of(cls, errors: Array, blocks: NDArray[np.int64]) -> Self:
-        """The most likely one whose 95 % interval covers hidden blocks, the Gaussian unless its gain is clear.
+        r"""The most likely one that covers hidden blocks if its gain is clear, else one that is not narrower.
+
+        Without a clear gain the interval of the law at 95 % reaches at least as far as that of the Gaussian, and by B
+        blocks part of the way to the quantile q of their errors, a twentieth more as parameters have seen them:
+
+        .. math:: 1.96\,\max\Big(1, \frac{1.05\, q}{1.96}\Big)^{B / (B + 50)}
 
         Args:
             errors: ``(m,)``, divided by their standard deviations.
             blocks: the block of each, ``(m,)``.
 
         Returns:
-            The distribution.
+            The distribution, the Gaussian where there are fewer than ten blocks.
         """
-        least = conformal_factor(np.abs(errors), blocks, 1.0 - LEVEL)
-        reaches = {freedom: student_reach(_GAUSSIAN, freedom) * cls(1.0, freedom).deviation for freedom in _FREEDOMS}
-        wide = [
-            cls(float(scale), freedom)
-            for freedom in _FREEDOMS
-            for scale in _SCALES[_SCALES * reaches[freedom] >= least]
-        ]
-        if not wide:
-            return cls()
-        best = max(wide, key=lambda law: float(law.log_density(errors).mean()))
         numbers = np.unique(blocks, return_inverse=True)[1]
+        count, sizes = int(numbers.max()) + 1, np.abs(errors)
+        if count < _FEWEST_BLOCKS:
+            return cls()
+        best = cls._likeliest(errors, conformal_factor(sizes, blocks, 1.0 - LEVEL))
         gain = Difference.of_groups(best.log_density(errors) - cls().log_density(errors), numbers)
-        return best if gain.exceeds(_LEAST_GAIN, _CLEAR) else cls()
+        if gain.exceeds(_LEAST_GAIN, _CLEAR):
+            return best
+        quantile = conformal_factor(sizes, blocks, (1.0 - LEVEL) * count / (count + 1.0))  # of the blocks themselves
+        wider = max(_SEEN * quantile / _GAUSSIAN, 1.0) ** (count / (count + _HALFWAY))
+        return cls._likeliest(errors, wider * _GAUSSIAN)
+
+    @classmethod
+    def _likeliest(cls, errors: Array, least: float) -> Self:
+        """The most likely law whose 95 % interval reaches at least so far, the Gaussian if there is none."""
+        laws = [cls(float(scale), freedom) for freedom in _FREEDOMS for scale in _SCALES]
+        wide = [law for law in laws if law.scale * _reach(law.freedom) >= least]
+        return max(wide, key=lambda law: float(law.log_density(errors).mean()), default=cls())
+
+
+@lru_cache
+def _reach(freedom: float) -> float:
+    """Where the 95 % interval of Student's t ends, of scale 1."""
+    return float(student_reach(_GAUSSIAN, freedom)) * Tail(1.0, freedom).deviation
 
 
 class Tails(NamedTuple):
