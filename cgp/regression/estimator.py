@@ -18,8 +18,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from .conventions import Accepted, Framing, checked_inputs, checked_outputs, unchanged_on_error, with_nan
 from .covariances.structure import Structure
+from .inference.censored import censored_fits, censored_posterior
 from .inference.fitting import progress_line, seeded
 from .inference.setting import Inference, Setting, chosen
+from .inference.windows import Windows
 from .observations import Observations, Parts
 from .parameters import Parameters
 from .posterior import Posterior
@@ -113,13 +115,16 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         self.verbose = verbose
 
     @unchanged_on_error
-    def fit(self, X: Any, y: Any, *, totals: Sums | None = None) -> Self:
+    def fit(self, X: Any, y: Any, *, totals: Sums | None = None, lower: Any = None) -> Self:
         """Fit to observations.
 
         Args:
             X: inputs, ``(n, d)``.
             y: ``(n,)``, or ``(n, P)`` with NaN for what was not observed.
             totals: weighted sums of the outputs that are known besides, of a series.
+            lower: an end of each output that its readings do not fall below, ``(P,)``, NaN for one that has none. What
+                is read at the end is at most there (:func:`.censored_fit`), where parameters are no samples, there are
+                no totals and at most fifty outputs; it is a value otherwise.
 
         Returns:
             The estimator.
@@ -137,8 +142,12 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
             progress_line(f"{inference.name}, about {cost.seconds:.0f} s", shown, steps) as line,
         ):
             fits = inference.fit(setting, seed, line)
-        units = setting.observations.units
-        assert units is not None
+            units = setting.observations.units
+            assert units is not None
+            self._lower = np.full(len(units.numbers), np.nan) if lower is None else np.asarray(lower, dtype=np.float64)
+            if totals is None:
+                windows = inference.name == Windows.name
+                fits = censored_fits(fits, units, self._lower, windows=windows, seed=seed)
         observed = Parts.of(torch.as_tensor(setting.observations.observed[:, units.numbers]), dim=0)
         self.posterior_ = Posterior(fits.models, units, observed)
         self.inference_, self.fit_, self.samples_ = inference.name, fits.fit, fits.samples
@@ -229,7 +238,7 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
             raise ValueError("y: expected at least one observation, got none")
         wrong = self._accepted.errors(y)
         self.gross_errors_ = np.concatenate([self.gross_errors_, wrong])
-        self.posterior_ = self.posterior_.conditioned(X, np.where(wrong, np.nan, y))
+        self.posterior_ = censored_posterior(self.posterior_.conditioned(X, np.where(wrong, np.nan, y)), self._lower)
         self._compared = {}  # their fits lack these observations
         return self
 

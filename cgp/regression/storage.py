@@ -31,6 +31,7 @@ __all__ = ["read_regressor", "regressor_content", "restored_regressor", "setting
 
 _FILE = "regressor.safetensors"
 _SCALED = ("inputs", "outputs")
+_STAND_INS = ("train_targets", "further_noise")  # of a model whose observations are censored
 _PLAIN = ("inference_", "criteria_", "n_features_in_", "_single")
 
 
@@ -99,6 +100,9 @@ def regressor_content(regressor: CorrelatedGPRegressor) -> tuple[dict[str, Any],
         tensors |= {f"{name}.{field}": torch.as_tensor(np.asarray(value)) for field, value in scaling._asdict().items()}
     for number, model in enumerate(posterior.models):
         tensors |= {f"model{number}.{name}": value for name, value in _tensors_of(model).items()}
+        if model.further_noise is not None:
+            tensors |= {f"stand-ins{number}.{name}": getattr(model, name) for name in _STAND_INS}
+    tensors["lower"] = torch.as_tensor(regressor._lower)
     return plain, {name: value.detach().clone() for name, value in tensors.items()}
 
 
@@ -123,6 +127,8 @@ def restored_regressor(
         setattr(regressor, name, plain[name])
     regressor.fit_, regressor.samples_, regressor._compared = Fit(**plain["fit_"]), None, {}
     regressor._framing, regressor.gross_errors_ = Framing.of(y), tensors["gross_errors"].bool().numpy()
+    none = torch.full((tensors["observed"].shape[-1],), torch.nan, dtype=torch.float64)
+    regressor._lower = tensors.get("lower", none).numpy()  # files of before have none
     regressor._accepted = Accepted(*(tensors[f"accepted.{name}"].numpy() for name in Accepted._fields))
     inputs, outputs = (Scaling(*(tensors[f"{name}.{each}"].numpy() for each in Scaling._fields)) for name in _SCALED)
     units = Units(inputs, outputs, tensors["numbers"].numpy())
@@ -135,6 +141,8 @@ def restored_regressor(
         setting = Setting(observations, structure, plain["kernel"], regressor.num_inducing)
         model = setting.built(SOLVERS[each["solver"]], setting.covariance(structure))
         models.append(_loaded(model, part_of(tensors, f"model{number}.")))
+        for name, value in part_of(tensors, f"stand-ins{number}.").items():
+            setattr(models[-1], name, value)
     regressor.posterior_ = Posterior(models, units, Parts.of(observed, dim=0))
     return regressor
 

@@ -123,7 +123,7 @@ class Tails(NamedTuple):
         return values
 
 
-def learned_tails(posterior: Posterior, table: Table) -> Tails:
+def learned_tails(posterior: Posterior, table: Table, atoms: Array | None = None) -> Tails:
     """The distributions of the errors of values that are hidden in the pattern of a table's gaps, without a refit.
 
     Long tables are represented by the 20,000 values in their middle.
@@ -131,6 +131,8 @@ def learned_tails(posterior: Posterior, table: Table) -> Tails:
     Args:
         posterior: fitted to the table, a series.
         table: its inputs, and the values that were fitted to.
+        atoms: lower ends of columns that have a probability of their own, NaN for others, ``(P,)``: the error of a
+            value at one is drawn from the errors that it may have.
 
     Returns:
         By class of gap, of those with enough hidden blocks and a clear gain.
@@ -146,7 +148,8 @@ def learned_tails(posterior: Posterior, table: Table) -> Tails:
         hidden = HiddenBlocks.of(part, _MASKINGS, _SHARE, 0)
     except ValueError:  # nothing can be hidden
         return Tails({})
-    errors = np.empty(len(hidden.rows))
+    errors, ends = np.empty(len(hidden.rows)), np.full(seen.shape[1], np.nan) if atoms is None else atoms
+    generator = np.random.default_rng(0)
     for masking in np.unique(hidden.maskings):
         cells, chosen = hidden.cells(masking, part.missing.shape), hidden.maskings[hidden.blocks] == masking
         kept, standardised = np.zeros_like(seen), np.empty(part.missing.shape)
@@ -154,6 +157,8 @@ def learned_tails(posterior: Posterior, table: Table) -> Tails:
         rows = cells.any(axis=1)
         mean, sd = posterior.given(kept).marginals(part.inputs[rows])
         standardised[rows] = (part.values[rows] - mean) / sd
+        at = part.values <= ends
+        standardised[at] = norm.ppf(generator.random(int(at.sum())) * norm.cdf(standardised[at]))
         errors[chosen] = standardised[hidden.rows[chosen], hidden.columns[chosen]]
     labels = hidden.labels[hidden.blocks]
     laws = {str(each): Tail.of(errors[labels == each], hidden.blocks[labels == each]) for each in np.unique(labels)}

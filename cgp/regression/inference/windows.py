@@ -280,6 +280,8 @@ def window_evidence(
     rows = model.train_inputs[0][cells[places, outputs]]
     residual = model.train_targets[cells[places, outputs]] - model.mean_module(rows)
     noise = noise_of_rows(model.likelihood, rows)
+    if model.further_noise is not None:
+        noise = noise + model.further_noise[cells[places, outputs]]
     among = mixed_places(places, outputs, (len(chosen), len(window.rows)))
     return mixed_log_evidence(grams, mixing, noise, residual, among), len(places)
 

@@ -61,6 +61,8 @@ class RegressionModel(ExactGP):
         name: in :data:`.SOLVERS`.
         with_inducing: whether it is for problems with inducing inputs; None where only an inference asks for it.
         totals: sums that are known besides the observations, or None.
+        further_noise: variances ``(*batch, n)`` that are added to the noise of the observations, or None: those of
+            what stands for censored ones (:mod:`cgp.regression.inference.censored`).
 
     Note:
         Initial values and priors of means, scales and lengthscales assume inputs and outputs of unit variance.
@@ -70,6 +72,7 @@ class RegressionModel(ExactGP):
     with_inducing: ClassVar[bool | None] = False
     learned_buffers: ClassVar[tuple[str, ...]] = ()  # beside parameters
     totals: Sums | None = None
+    further_noise: Tensor | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -354,12 +357,14 @@ class RegressionModel(ExactGP):
         other = copy.deepcopy(self)
         rows = torch.cat([x.expand(*batch, *x.shape[-2:]), inputs], dim=-2)
         other.set_train_data(rows, torch.cat([y.expand(*batch, -1), targets], dim=-1), strict=False)
+        other.further_noise = self._padded_noise(targets)
         return other.eval()
 
     def of_rows(self, rows: Tensor) -> Self:
         """The model of some of its observations, a mask or indices, with the same parameters, in eval mode."""
         other = copy.deepcopy(self)
         other.set_train_data(self.train_inputs[0][..., rows, :], self.train_targets[..., rows], strict=False)
+        other.further_noise = None if self.further_noise is None else self.further_noise[..., rows]
         return other.eval()
 
     def log_prior(self) -> Tensor:
@@ -378,7 +383,15 @@ class RegressionModel(ExactGP):
 
     def noise(self) -> Tensor:
         """The noise variance of each observation, ``(*batch, n)``."""
-        return noise_of_rows(self.likelihood, self.train_inputs[0])
+        noise = noise_of_rows(self.likelihood, self.train_inputs[0])
+        return noise if self.further_noise is None else noise + self.further_noise
+
+    def _padded_noise(self, targets: Tensor) -> Tensor | None:
+        """:attr:`further_noise`, 0 for further observations."""
+        known = self.further_noise
+        return (
+            None if known is None else torch.cat([known, torch.zeros_like(targets).expand(*known.shape[:-1], -1)], -1)
+        )
 
     def _first(self) -> tuple[Tensor, Tensor]:
         """The first observation: its row ``(*batch, 1, d + 1)`` and its value ``(*batch, 1)``."""

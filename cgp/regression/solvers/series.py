@@ -76,7 +76,7 @@ class SeriesCondition:
         """The states of the filters after all observations."""
         if self._frontiers is None:
             model, (rows,) = self._model, self._model.train_inputs
-            known = model.observations(rows, model.train_targets)
+            known = model.observations(rows, model.train_targets, model.noise())
             parts = zip(known, model.components(), strict=True)
             self._frontiers = [advanced(None, *pair, self.latest) for pair in parts]
         return self._frontiers
@@ -204,7 +204,9 @@ class SeriesCorrelatedGPRegression(RegressionModel):
         other, latest = copy.copy(self), float(inputs[:, 0].max())
         other._inputs = self._inputs.appended(inputs.expand(*self._inputs.batch, -1, -1))
         other._targets = self._targets.appended(targets.expand(*self._targets.batch, -1))
-        members = zip(condition.frontiers, self.observations(inputs, targets), self.components(), strict=True)
+        other.further_noise = self._padded_noise(targets)
+        further = self.observations(inputs, targets, noise_of_rows(self.likelihood, inputs))
+        members = zip(condition.frontiers, further, self.components(), strict=True)
         frontiers = [advanced(*member, latest) for member in members]
         return other, type(condition)(other, frontiers)
 
@@ -271,16 +273,17 @@ class SeriesCorrelatedGPRegression(RegressionModel):
 
     def members(self, x: Tensor | None = None) -> Iterator[Series]:
         """The members of the batch as state spaces, with the rows x ``(*batch, t, 2)`` as further rows."""
-        known = self.observations(self.train_inputs[0], self.train_targets, x)
+        known = self.observations(self.train_inputs[0], self.train_targets, self.noise(), x)
         batch = self.batch(x)
         for index, observations, components in zip(np.ndindex(*batch), known, self.components(x), strict=True):
             besides = None if x is None else member_of(x, 2, batch, index)
             yield series_of(observations, components, besides)
 
-    def observations(self, rows: Tensor, targets: Tensor, x: Tensor | None = None) -> Iterator[Observations]:
+    def observations(
+        self, rows: Tensor, targets: Tensor, noise: Tensor, x: Tensor | None = None
+    ) -> Iterator[Observations]:
         """The observations ``(*batch, n)`` at rows ``(*batch, n, 2)``, one member of the batch after the other."""
         batch, residual = self.batch(x), targets - self.mean_module(rows)
-        noise = noise_of_rows(self.likelihood, rows)
         for index in np.ndindex(*batch):
             values = (member_of(value, 1, batch, index) for value in (residual, noise))
             yield Observations(member_of(rows, 2, batch, index), *values)

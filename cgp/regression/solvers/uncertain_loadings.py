@@ -152,7 +152,7 @@ class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
     def _alone(self, factors: Tensor, x: Tensor | None = None) -> Iterator[Alone]:
         """Every observed output by its own processes, those of rows ``(t, 2)`` if they are given."""
         (components,), (rows,) = super().components(), self.train_inputs
-        (known,) = self.observations(rows, self.train_targets)
+        (known,) = self.observations(rows, self.train_targets, self.noise())
         for p in (rows if x is None else x)[:, 1].long().unique().tolist():
             mine, besides = rows[:, 1] == p, None if x is None else _first_output(x[x[:, 1] == p])
             if mine.any():

@@ -83,6 +83,11 @@ class Transforms:
         """The columns that are transformed."""
         return [column for column, kind in enumerate(self.kinds) if kind != Unchanged()]
 
+    @property
+    def atoms(self) -> Array:
+        """The lower end of each column where it has a probability of its own, else NaN, ``(P,)``."""
+        return np.array([kind.ends[0] if kind.has_atom else np.nan for kind in self.kinds])
+
     def forward(self, values: Array, outputs: Array | None = None) -> Array:
         """Transformed values.
 

@@ -92,7 +92,9 @@ class Rectified(Unchanged):
 
     .. math:: y = \max(z, \text{lower}), \qquad P(y = \text{lower}) = \Phi\Big(\frac{\text{lower} - \mu}{s}\Big)
 
-    Predictions are rectified; a fit takes recorded ends for values.
+    Predictions are rectified. In a fit a recorded end says that z is at most there, by expectation propagation, and
+    parameters are learned twice more; with few observations (samples of the parameters), more than fifty columns or
+    known sums it is taken for the value.
 
     Args:
         lower: the end.

@@ -1,0 +1,217 @@
+"""What a fitted imputer is asked for: intervals, draws, sums, what follows, errors, pictures, and to be kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+from sklearn.utils.validation import check_is_fitted
+
+from .filled import Forecast, Interval
+from .storage import read_imputer, write_imputer
+from .totals import Totals
+
+__all__ = ["Answers"]
+
+
+class Answers:
+    """The answers of an imputer, read from the table, or panel, that it has filled."""
+
+    regressor_: Any
+    _axis: Any
+
+    @property
+    def _filled(self) -> Any:
+        """The table, or panel, and what is known of it."""
+        raise NotImplementedError
+
+    @property
+    def std_(self) -> Any:
+        """The standard deviation of every filled value, 0 for observed values."""
+        return self._filled.std()
+
+    def interval(self, level: float = 0.95, *, method: str = "gaussian") -> Interval:
+        r"""Central intervals of the readings that are missing.
+
+        .. math:: \mu_{ip} \pm q\, s_{ip}
+
+        "gaussian" trusts the distributions: q is the normal quantile, or a scaled one of Student's t in gaps of a class
+        in which values hidden from a long series are clearly so distributed (``tails_``); draws and sums have their
+        standard deviations, and are Gaussian. "conformal" measures q on hidden blocks, by class of the gap's length
+        (:class:`.Conformal`): if a gap and the hidden blocks of its class are exchangeable,
+        and the fit is as good as those were, a value drawn at random from the gap is inside with at least that
+        probability, however wrong the model is. That is true on average over gaps, not in each one, nor for all values
+        of a gap at once. At 95 % it takes 19 blocks; with fewer the bounds are infinite, and a warning says how many
+        there are.
+
+        Args:
+            level: between 0 and 1.
+            method: "gaussian" or "conformal".
+
+        Returns:
+            Lower and upper ends in the form of the table; both are the value where it was observed.
+
+        Raises:
+            ValueError: if ``level`` or ``method`` is invalid, or there are no hidden blocks.
+
+        Warns:
+            UserWarning: if there are too few hidden blocks of a class of gaps.
+        """
+        return self._filled.interval(level, method, getattr(self, "conformal_", None))
+
+    def draws(self, count: int, random_state: Any = 0) -> list[Any]:
+        """Filled tables whose gaps are drawn together, as readings, for multiple imputation.
+
+        Args:
+            count: how many.
+            random_state: seed.
+
+        Returns:
+            The table, each time with other values in its gaps.
+
+        Raises:
+            ValueError: if there are too few.
+        """
+        return self._filled.draws(count, random_state)
+
+    def aggregate(
+        self,
+        by: Any = None,
+        how: str = "sum",
+        *,
+        weights: Any = None,
+        include_noise: bool = True,
+        steps: int = 0,
+    ) -> Totals:
+        r"""Sums or means of each column, with the standard errors that the gaps leave them.
+
+        .. math:: \sum_{i \in O} w_i y_i + w_M^\top\mu_M, \qquad w_M^\top(C_M + \sigma^2 I)w_M
+
+        They are exact over gaps of any shape, in time that is linear in the rows of a series. By default it is readings
+        that are summed: those that were observed (O) have no error, those that are missing (M) that of a reading, noise
+        included. Rows that the table does not have are not in a sum: ``frame.asfreq("h")`` adds them.
+
+        Args:
+            by: what is summed together: a frequency of pandas for times ("D", "MS"), or a label for each row (a series
+                by its index); None is the whole table, each one of a panel.
+            how: "sum", or "mean": the sum divided by that of the weights.
+            weights: of each row, ``(n,)``, or of each value, ``(n, P)``, those of pandas by their labels; None is 1.
+            include_noise: False for sums of the functions beneath the readings, in which every row is uncertain.
+            steps: how many rows that follow the last one, as in :meth:`forecast`, are in the sums: a month's total
+                before the month is over. Labels and weights are then of these rows, too.
+
+        Returns:
+            Totals and their standard errors, a row for each bin.
+
+        Raises:
+            ValueError: if an argument does not fit.
+        """
+        return self._filled.aggregate(by, how, weights, include_noise=include_noise, steps=steps)
+
+    def forecast(self, steps: int) -> Forecast:
+        """Readings after the last row of a table of one input.
+
+        Args:
+            steps: how many rows, at the frequency of the index, or else at the median distance of its rows.
+
+        Returns:
+            Mean and standard deviation, with the index that follows.
+
+        Raises:
+            ValueError: if the table has several inputs, or there are too few steps.
+        """
+        return self._filled.forecast(steps)
+
+    def residuals(self) -> Any:
+        r"""Standardised errors of every observed value, predicted from all others, with the parameters as they are.
+
+        .. math:: \frac{y_{ip} - \mu_{-ip}}{s_{-ip}}
+
+        Where the fit is good 95 % are within ± 1.96, and they have no pattern.
+
+        Returns:
+            In the form of the table, NaN where nothing was observed, and at gross errors that a long series leaves
+            out.
+        """
+        return self._filled.table.framed(self._filled.errors())
+
+    def plot(self, figure: Any = None) -> list[Any]:
+        """Draw the gaps of the table, a row for each column, and each column with its filled values; places as maps.
+
+        Args:
+            figure: of matplotlib, to draw in; None is a new one.
+
+        Returns:
+            The axes: the map of gaps, then one of each column; over two inputs, which are no times, one of each
+            column. ``axes[0].figure.savefig("gaps.png")`` keeps them.
+
+        Raises:
+            ImportError: if matplotlib is not installed.
+        """
+        return self._filled.plot(figure)
+
+    def plot_pairs(self, ax: Any = None) -> Any:
+        """Draw the correlation of every pair of columns, and how far each is behind the first.
+
+        Args:
+            ax: of matplotlib, to draw in; None is a new one.
+
+        Returns:
+            The axes.
+
+        Raises:
+            ImportError: if matplotlib is not installed.
+        """
+        names = [str(name) for name in self._filled.table.names]
+        from cgp.plotting import pair_correlations
+
+        lags = self._axis.described(self.regressor_.delays_[0, :, 0]) if len(self._axis.columns) < 2 else None
+        return pair_correlations(self.regressor_.correlation_, names=names, lags=lags, ax=ax)
+
+    def plot_residuals(self, figure: Any = None) -> list[Any]:
+        """Draw the standardised errors of every observed value, a panel for each column (:meth:`residuals`).
+
+        Args:
+            figure: of matplotlib, to draw in; None is a new one.
+
+        Returns:
+            The axes, one of each column.
+
+        Raises:
+            ImportError: if matplotlib is not installed.
+        """
+        errors, table = self._filled.errors(), self._filled.table
+        from cgp.plotting import residual_panels
+
+        x, label = self._axis.drawn(table.given, table.inputs)
+        names = [str(name) for name in table.names]
+        return residual_panels(x, errors, names=names, xlabel=label, figure=figure)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the imputer to a folder, with the table that it knows, as safetensors and JSON.
+
+        Args:
+            folder: is made if it is not there.
+
+        Raises:
+            ValueError: if the kernel is an object, or a name of a column is neither text nor a number.
+            OSError: if it cannot be written.
+        """
+        check_is_fitted(self)
+        write_imputer(self, folder)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read what :meth:`save` wrote.
+
+        Args:
+            folder: that it was written to.
+
+        Returns:
+            An imputer that fills as the one that was saved.
+
+        Raises:
+            ValueError: if the file is damaged, or of a later version.
+            OSError: if it cannot be read.
+        """
+        return read_imputer(cls, folder)
