@@ -18,7 +18,7 @@ from .frames.gaps import ordered_rows
 from .frames.table import Table
 from .masking import HiddenBlocks
 
-__all__ = ["ScaledPosterior", "Tail", "Tails", "learned_tails"]
+__all__ = ["ScaledPosterior", "Tail", "Tails", "learned_tails", "tail_passes"]
 
 Array = NDArray[np.float64]
 
@@ -123,6 +123,12 @@ class Tails(NamedTuple):
         return values
 
 
+def tail_passes(table: Table) -> float:
+    """How often all rows are predicted to learn from a table, 0 if it is no series of values enough."""
+    seen = int((~table.missing).sum())
+    return _MASKINGS * min(_MOST / seen, 1.0) if table.inputs.shape[1] == 1 and seen >= _FEWEST else 0.0
+
+
 def learned_tails(posterior: Posterior, table: Table, atoms: Array | None = None) -> Tails:
     """The distributions of the errors of values that are hidden in the pattern of a table's gaps, without a refit.
 
@@ -138,7 +144,7 @@ def learned_tails(posterior: Posterior, table: Table, atoms: Array | None = None
         By class of gap, of those with enough hidden blocks and a clear gain.
     """
     seen = ~table.missing
-    if table.inputs.shape[1] > 1 or seen.sum() < _FEWEST:
+    if not tail_passes(table):
         return Tails({})
     order = ordered_rows(table.inputs)
     count = np.cumsum(seen[order].sum(axis=1))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cgp.regression.solvers.model import RegressionModel
 
 __all__ = [
+    "RACED",
     "Fit",
     "Progress",
     "fit_model",
@@ -41,7 +42,7 @@ Vector = NDArray[np.float64]
 _FACTORS = (1.0, 3.0, 0.3, 10.0, 30.0)
 _RACE = 3
 _LAP = 20
-_RACED = 500  # observations that show which start is best; the cost of a step on all is cubic
+RACED = 500  # observations that show which start is best; the cost of a step on all is cubic
 _WINDOW = 20
 _TOO_FAR = 10.0
 _CUT_OFF = 1  # scipy's status
@@ -288,10 +289,10 @@ def _loss(model: RegressionModel) -> Tensor:
 def _raced(model: RegressionModel) -> RegressionModel:
     """The model of a part of its observations, those about the middle, where it has many and a step is cubic."""
     rows = model.train_inputs[0]
-    if model.name != "exact" or len(rows) <= _RACED:
+    if model.name != "exact" or len(rows) <= RACED:
         return model
     far = (rows[:, :-1] - rows[:, :-1].median(dim=0).values).square().sum(-1)
-    return model.of_rows(far.argsort(stable=True)[:_RACED].sort().values)
+    return model.of_rows(far.argsort(stable=True)[:RACED].sort().values)
 
 
 def _starts(model: RegressionModel, number: int, seed: int) -> list[Vector]:

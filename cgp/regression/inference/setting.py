@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import torch
 from gpytorch.kernels import AdditiveKernel, Kernel
 
 from cgp.regression.covariances.correlated import Coregionalised, Independent, Shared, Shifted, SmoothAndRough
@@ -17,9 +19,9 @@ from cgp.regression.observations import Observations
 from cgp.regression.solvers.choice import Cost, Problem, Solver, choose_solver
 from cgp.regression.solvers.model import RegressionModel
 
-from .fitting import Fit, Progress
+from .fitting import Fit, Progress, seeded
 
-__all__ = ["COMPARED", "OF_SUMS", "Automatic", "Fits", "Inference", "Setting", "chosen"]
+__all__ = ["COMPARED", "OF_SUMS", "Automatic", "Fits", "Inference", "Setting", "chosen", "measured_seconds"]
 
 _FOLLOWING = (Coregionalised, Shared, Shifted, Independent)  # compared for "auto"; the first initialises the others
 COMPARED = tuple(kind.name for kind in _FOLLOWING)
@@ -28,6 +30,7 @@ _LONG = 2000  # observations of a series of many time scales
 _MANY = 8  # smallest number of outputs for which few processes are fitted if all structures take long
 _LEAST_SHARE = 0.5  # smallest observed share of the cells of a table, for that
 OF_SUMS = "matern32"  # kernel of series with known sums, for every structure
+_MEASURED, _MEASUREMENTS, _TICK = 600, 3, 1e-4  # observations of an evaluation that is measured, how often, seconds
 _LONG_EVALUATION = 0.55  # seconds of an evaluation; a fit of a structure takes a hundred and more
 
 
@@ -157,6 +160,23 @@ class Inference(Named):
         """The expected cost of a fit."""
         raise NotImplementedError
 
+    def pace(self, setting: Setting) -> float:
+        """How long this machine takes for what is expected to take a second, by a part of what a fit evaluates."""
+        if setting.observations.sums is not None:
+            return 1.0
+        label, (solver, problem) = next(iter(setting.solvers.items()))
+        with seeded(0):
+            model = setting.model(setting.candidates[label], solver)
+        rows = torch.arange(0, problem.num_observations, -(-problem.num_observations // _MEASURED))
+        part = model.of_rows(rows)
+        inputs = len(setting.observations.rows[rows, :-1].unique(dim=0))
+        expected = solver.cost(Problem(problem.covariance, len(rows), inputs, problem.num_inducing)).seconds
+        return measured_seconds(lambda: (part.log_evidence().sum() + part.log_prior()).backward()) / expected
+
+    def pass_seconds(self, setting: Setting) -> float:
+        """The expected seconds of predictions at all rows, given some of the observations."""
+        return sum(solver.cost(problem).seconds for solver, problem in setting.solvers.values())
+
     def expected_steps(self, setting: Setting) -> int | None:
         """The expected number of steps of a fit, or None where it is not known."""
         return None
@@ -197,6 +217,16 @@ class Automatic(Inference):
         if number <= _FEW:
             return Inference.of("slice" if is_quick else "laplace")
         return Inference.of("laplace" if number < self.laplace_below else "map")
+
+
+def measured_seconds(compute: Callable[[], object]) -> float:
+    """Seconds of the processor, the least of three."""
+    seconds = []
+    for _ in range(_MEASUREMENTS):
+        start = time.process_time()
+        compute()
+        seconds.append(time.process_time() - start)
+    return max(min(seconds), _TICK)
 
 
 def chosen(

@@ -21,7 +21,7 @@ from cgp.regression.covariances.rows import grid_covariances
 from cgp.regression.covariances.structure import count
 from cgp.regression.covariances.wide import WIDE
 from cgp.regression.observations import Grid, Observations
-from cgp.regression.solvers.choice import Cost, Solver
+from cgp.regression.solvers.choice import Cost, Problem, Solver
 from cgp.regression.solvers.exact import mixed_log_evidence, mixed_places
 from cgp.regression.solvers.model import RegressionModel
 from cgp.regression.solvers.series import SeriesCorrelatedGPRegression, num_states
@@ -29,8 +29,8 @@ from cgp.regression.solvers.summed import SummedSeriesRegression
 from cgp.regression.solvers.uncertain_loadings import UncertainLoadingsRegression
 
 from .descent import Descent
-from .fitting import Fit, Progress, learned_parameters
-from .setting import Fits, Inference, Setting
+from .fitting import Fit, Progress, learned_parameters, seeded
+from .setting import Fits, Inference, Setting, measured_seconds
 from .silent import fit_silent
 
 __all__ = ["Window", "WindowSampler", "Windows", "fit_windows", "window_evidence", "window_shape"]
@@ -38,6 +38,7 @@ __all__ = ["Window", "WindowSampler", "Windows", "fit_windows", "window_evidence
 _OBSERVATIONS = 600  # of a window: with fewer, overheads dominate; with more, the cubic cost
 _WIDE_ROWS, _WIDE_OUTPUTS = 60, 64  # of a window of more outputs than one can have in whole
 _WIDE_WINDOW = 6.5e-2  # seconds
+_ALONE = 3.5  # times as long as a pass without uncertain loadings, for which every output is smoothed by itself
 _ROWS = 150  # of a window; twice as many took twice the time for the same likelihood
 _LEARNING_RATE = 0.05
 _LARGEST_STEP = 5.0  # norm that gradients are clipped to
@@ -75,21 +76,38 @@ class Windows(Inference):
     def cost(self, setting: Setting) -> Cost:
         """The cost of the windows, and of a filter over all rows."""
         problem, outputs = setting.problem(setting.structure), setting.observations.num_outputs
-        states, inputs = _expected_states(problem.covariance), problem.num_inputs
-        rows, some = window_shape(inputs, outputs)
-        observed = rows * some * problem.num_observations / (outputs * inputs)
-        # The figures are measured (docs/notes/regression.md, "What is expected of a fit").
-        window = _WIDE_WINDOW if outputs > WIDE else 9e-3 + 1.5e-2 * (observed / _OBSERVATIONS) ** 2 + 1.5e-4 * some
-        square = 1e-7 if outputs > WIDE else 1e-8  # the chain is smoothed to the end
-        seconds = self.num_windows(setting) * window + inputs * (5e-5 + 2e-6 * states + square * states**2)
-        return Cost(seconds, inputs * (2000.0 + 16.0 * states * outputs))
+        seconds = self.num_windows(setting) * _window_seconds(problem, outputs) + self.pass_seconds(setting)
+        return Cost(seconds, problem.num_inputs * (2000.0 + 16.0 * _expected_states(problem.covariance) * outputs))
+
+    def pass_seconds(self, setting: Setting) -> float:
+        """The chain smoothed to its end."""
+        problem, square = setting.problem(setting.structure), 1e-7 if setting.observations.num_outputs > WIDE else 1e-8
+        states = _expected_states(problem.covariance)
+        outputs_alone = _ALONE if _is_short(problem) else 1.0
+        return outputs_alone * problem.num_inputs * (5e-5 + 2e-6 * states + square * states**2)
+
+    def pace(self, setting: Setting) -> float:
+        """By one window."""
+        given = setting.observations
+        if given.sums is not None:
+            return 1.0
+        with seeded(0):
+            model = setting.built(SeriesCorrelatedGPRegression, setting.covariance(setting.structure)).eval()
+        numbers = given.grid.numbers(given.num_outputs)
+        windows = WindowSampler(numbers >= 0, 0)
+        drawn = [windows.draw() for _ in range(3)]
+
+        def step() -> None:
+            evidence, count = window_evidence(model, given.grid.inputs, numbers, drawn[0])
+            (evidence / count).backward()
+            drawn.append(drawn.pop(0))
+
+        return measured_seconds(step) / _window_seconds(setting.problem(setting.structure), given.num_outputs)
 
     def fit(self, setting: Setting, seed: int, progress: Progress | None = None) -> Fits:
         """Learn from windows, and return a model in linear time."""
         problem = setting.problem(setting.structure)
-        factors = sum(each.loadings().shape[-1] - each.num_processes for each in problem.covariance.kernels)
-        is_short = problem.num_inputs < _ROWS_PER_FACTOR * factors
-        solver: Solver = UncertainLoadingsRegression if is_short else SeriesCorrelatedGPRegression
+        solver: Solver = UncertainLoadingsRegression if _is_short(problem) else SeriesCorrelatedGPRegression
         solver = SummedSeriesRegression if problem.num_sums else solver
         model = setting.model(setting.structure, solver)
         if model.num_processes <= WIDE:  # others start with noises of their own
@@ -102,6 +120,19 @@ class Windows(Inference):
         if setting.observations.bins:
             fit_silent(model, setting.observations.bins, float(setting.observations.grid.inputs[:, 0].diff().median()))
         return Fits([model], [setting.structure], fit, {}, {})
+
+
+def _is_short(problem: Problem) -> bool:
+    """Whether what observations do not say of the loadings is more than a hundredth of a variance."""
+    factors = sum(each.loadings().shape[-1] - each.num_processes for each in problem.covariance.kernels)
+    return problem.num_inputs < _ROWS_PER_FACTOR * factors
+
+
+def _window_seconds(problem: Problem, outputs: int) -> float:
+    """Those of a step: the figures are measured (docs/notes/regression.md, "What is expected of a fit")."""
+    rows, some = window_shape(problem.num_inputs, outputs)
+    observed = rows * some * problem.num_observations / (outputs * problem.num_inputs)
+    return _WIDE_WINDOW if outputs > WIDE else 9e-3 + 1.5e-2 * (observed / _OBSERVATIONS) ** 2 + 1.5e-4 * some
 
 
 def starting_noise(observations: Observations, largest: Tensor) -> Tensor:

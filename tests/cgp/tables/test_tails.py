@@ -8,7 +8,7 @@ from cgp import CorrelatedGPImputer, CorrelatedGPRegressor
 from cgp.comparisons import student_reach
 from cgp.tables.conformal import gap_labels
 from cgp.tables.frames.table import read_table
-from cgp.tables.tails import ScaledPosterior, Tail, Tails, learned_tails
+from cgp.tables.tails import ScaledPosterior, Tail, Tails, learned_tails, tail_passes
 from cgp.tables.transforms.kinds import BoxCox
 
 BLOCKS = np.arange(400) // 4
@@ -160,3 +160,27 @@ def test_tails_are_kept_on_disk(table, tmp_path):
     restored = CorrelatedGPImputer.load(tmp_path)
     assert restored.tails_ == imputer.tails_
     np.testing.assert_allclose(restored.interval()[0], imputer.interval()[0])
+
+
+def test_passes_over_the_rows_are_counted(table):
+    """Four maskings of a series of 500 values or more, of 20,000 in the middle at most."""
+    numbers, _ = read_table(table, None)
+    assert tail_passes(numbers) == 4.0
+    few = numbers._replace(values=numbers.values[:200], inputs=numbers.inputs[:200], left_out=numbers.left_out[:200])
+    assert tail_passes(few) == 0.0
+    long, _ = read_table(np.zeros((40_000, 1)), None)
+    assert tail_passes(long) == 2.0
+
+
+def test_an_error_at_an_end_is_drawn_from_those_that_it_may_have(regressor, table):
+    """Where a column is recorded at its end whatever it would be below, the class is as wide as its posterior."""
+    x = np.arange(400.0)[:, None]
+    posterior = regressor.posterior_
+    mean, sd = posterior.marginals(x)
+    drawn = mean + sd * np.random.default_rng(0).normal(size=mean.shape)
+    end = np.quantile(drawn[:, 0], 0.6)
+    values = np.where(np.isnan(table), np.nan, np.column_stack([drawn[:, 0].clip(end), drawn[:, 1]]))
+    numbers, _ = read_table(values, None)
+    taken = learned_tails(posterior, numbers).laws
+    drawn_laws = learned_tails(posterior, numbers, np.array([end, np.nan])).laws
+    assert taken != drawn_laws

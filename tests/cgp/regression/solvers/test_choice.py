@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import LinearKernel, MaternKernel
+from sklearn.base import clone
 
 import cgp.regression.solvers.choice as choice_module
 from cgp.regression import MAP, NUTS, Auto, CorrelatedGPRegressor, Laplace, Minibatches, correlated_covariance
@@ -154,10 +155,16 @@ def test_memory_is_that_of_the_container(monkeypatch, tmp_path):
     check_memory(Cost(1.0, 9e5))
 
 
-def test_estimate_grows_with_the_work_and_fits_nothing():
+def cost_of(regressor, x, y):
+    """What a fit is expected to take where nothing is measured."""
+    setting, inference = clone(regressor)._planned(x, y, None)
+    return inference.cost(setting)
+
+
+def test_costs_grow_with_the_work_and_estimates_fit_nothing():
     x, y = series(200, 2)
     estimates = [
-        CorrelatedGPRegressor(**options).estimate(x, y)
+        cost_of(CorrelatedGPRegressor(**options), x, y)
         for options in (
             {"structure": "coregionalised"},
             {},
@@ -227,13 +234,13 @@ def test_fits_of_many_parameters_are_expected_to_take_more_evaluations():
 def test_chains_of_few_observations_and_minibatches_are_in_the_estimate():
     x, y = series(20, 1)
     assert (
-        CorrelatedGPRegressor().estimate(x, y).seconds
-        > 1.5 + CorrelatedGPRegressor(inference="map").estimate(x, y).seconds
+        cost_of(CorrelatedGPRegressor(), x, y).seconds
+        > 1.5 + cost_of(CorrelatedGPRegressor(inference="map"), x, y).seconds
     )
     options = {"num_inducing": 20, "structure": "coregionalised"}
     x, y = series(5_000, 1)
     short, long = (
-        CorrelatedGPRegressor(inference=Minibatches(num_epochs=count), **options).estimate(x, y).seconds
+        cost_of(CorrelatedGPRegressor(inference=Minibatches(num_epochs=count), **options), x, y).seconds
         for count in (10, 110)
     )
     batch = SOLVERS["stochastic"].cost(problem_of(1024, outputs=1, inputs=1024, num_inducing=20)).seconds
@@ -242,6 +249,34 @@ def test_chains_of_few_observations_and_minibatches_are_in_the_estimate():
 
 def test_windows_with_few_observations_are_expected_to_take_less():
     x, y = series(1_500, 4)
-    full = CorrelatedGPRegressor(structure="multiscale").estimate(x, np.nan_to_num(y)).seconds
+    full = cost_of(CorrelatedGPRegressor(structure="multiscale"), x, np.nan_to_num(y)).seconds
     y[np.random.default_rng(1).random(y.shape) < 0.7] = np.nan
-    assert CorrelatedGPRegressor(structure="multiscale").estimate(x, y).seconds < 0.8 * full
+    assert cost_of(CorrelatedGPRegressor(structure="multiscale"), x, y).seconds < 0.8 * full
+
+
+@pytest.mark.parametrize("options", [{"structure": "coregionalised"}, {"structure": "multiscale"}])
+def test_estimates_have_the_pace_of_the_machine(options, monkeypatch):
+    """One that takes three times as long is expected to take that; passes over the rows are counted."""
+    x, y = series(800, 2)
+    regressor = CorrelatedGPRegressor(**options)
+    setting, inference = clone(regressor)._planned(x, y, None)
+    assert 1 / 30 < inference.pace(setting) < 30
+    expected, once = inference.cost(setting).seconds, inference.pass_seconds(setting)
+    monkeypatch.setattr(type(inference), "pace", lambda *_: 3.0)
+    assert regressor.estimate(x, y).seconds == pytest.approx(3.0 * expected, abs=1.0)  # and what the plan took
+    more = regressor.estimate(x, y, passes=100).seconds
+    assert more == pytest.approx(3.0 * (expected + 100 * once), abs=1.0)
+    assert more > 3.0 * expected + 1.0
+
+
+def test_starts_are_compared_on_a_part():
+    """Of 2,000 observations 80 evaluations are on 500: the estimate is not that of 114 on all."""
+    x, y = series(1_000, 2)
+    regressor = CorrelatedGPRegressor(structure="coregionalised", kernel="rbf")
+    setting, inference = regressor._planned(x, np.nan_to_num(y), None)
+    (solver, problem) = setting.solvers["coregionalised"]
+    assert solver.name == "exact"
+    evaluations = inference.expected_steps(setting)
+    part = solver.cost(problem._replace(num_observations=500)).seconds
+    whole = solver.cost(problem).seconds
+    assert inference.cost(setting).seconds == pytest.approx(80 * part + (evaluations - 80) * whole)
