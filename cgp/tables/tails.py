@@ -29,6 +29,7 @@ _SCALES = np.geomspace(0.1, 3.0, 69)
 _LEAST_GAIN, _CLEAR = 0.02, 2.0  # nats a value, and standard errors
 _FEWEST_BLOCKS, _HALFWAY = 10, 50  # of a class: with fewer nothing is learned, and so many are believed by half
 _SEEN = 1.05  # values that parameters have seen are so much nearer to their predictions than others
+_ROUNDING = 1e-9
 _GAUSSIAN = float(norm.isf(LEVEL / 2))
 
 
@@ -86,8 +87,8 @@ class Tail(NamedTuple):
     @classmethod
     def _likeliest(cls, errors: Array, least: float) -> Self:
         """The most likely law whose 95 % interval reaches at least so far, the Gaussian if there is none."""
-        laws = [cls(float(scale), freedom) for freedom in _FREEDOMS for scale in _SCALES]
-        wide = [law for law in laws if law.scale * _reach(law.freedom) >= least]
+        laws = [cls(), *(cls(float(scale), freedom) for freedom in _FREEDOMS for scale in _SCALES)]
+        wide = [law for law in laws if law.scale * _reach(law.freedom) >= least * (1.0 - _ROUNDING)]
         return max(wide, key=lambda law: float(law.log_density(errors).mean()), default=cls())
 
 
