@@ -86,12 +86,22 @@ class CanonicalKernel(BatchSafeKernel):
         """κ, the canonical covariance."""
         return self.covar_module
 
+    @property
+    def canonical_dim(self) -> int | None:
+        """s, dimensions of the canonical space; None if it has no size of its own."""
+        return None
+
     def points(self, x: Tensor) -> CanonicalPoints:
         """The canonical points of inputs ``(*batch, n, d)``: one for each row of the kernel matrix."""
         raise NotImplementedError
 
     def inducing(self, points: Tensor) -> CanonicalPoints:
         """Inducing inputs ``(m, s)`` of the canonical process itself, which serve every process."""
+        if self.canonical_dim not in (None, points.shape[-1]):
+            raise ValueError(
+                f"inducing_points: expected points of the canonical space, (m, {self.canonical_dim}), without the "
+                f"process, got {tuple(points.shape)}"
+            )
         return CanonicalPoints(points, torch.ones_like(points[..., :1]))
 
     def gram(self, left: CanonicalPoints, right: CanonicalPoints | None = None) -> Tensor:

@@ -99,6 +99,11 @@ class CorrelatedKernel(CanonicalKernel):
             self.register_prior("scale_prior", scale_prior, "scales")
 
     @property
+    def canonical_dim(self) -> int:
+        """s, dimensions of the canonical space."""
+        return int(self.input_maps[0].out_features)  # type: ignore[arg-type]
+
+    @property
     def scales(self) -> Tensor:
         """σ, the positive scale (a standard deviation) of each process, ``(*batch, P)``."""
         return self.raw_scales_constraint.transform(self.raw_scales)
@@ -194,6 +199,11 @@ class ProcessKernel(CanonicalKernel):
         """The canonical covariance."""
         return self.correlated.base_kernel
 
+    @property
+    def canonical_dim(self) -> int:
+        """s, dimensions of the canonical space."""
+        return self.correlated.canonical_dim
+
     def points(self, x: Tensor) -> CanonicalPoints:
         """The canonical points of the process."""
         return self.correlated.process_points(self.number, x)
@@ -266,6 +276,9 @@ class HadamardCorrelatedKernel(CanonicalKernel):
     Args:
         correlated: the kernel of all the processes, whose parameters are shared.
 
+    Raises:
+        TypeError: if it is another kernel.
+
     Example:
         >>> kernel = HadamardCorrelatedKernel(CorrelatedKernel("rbf", 2, 1))
         >>> kernel(torch.tensor([[0.3, 0.0], [0.5, 1.0], [0.9, 1.0]])).shape
@@ -273,6 +286,11 @@ class HadamardCorrelatedKernel(CanonicalKernel):
     """
 
     def __init__(self, correlated: CorrelatedKernel) -> None:
+        if not isinstance(correlated, CorrelatedKernel):
+            raise TypeError(
+                f"correlated: expected a CorrelatedKernel, got {type(correlated).__name__} "
+                "(CorrelatedKernel(base_kernel, num_processes, input_dim) makes one of it)"
+            )
         super().__init__()
         self.correlated = correlated
 
@@ -280,6 +298,11 @@ class HadamardCorrelatedKernel(CanonicalKernel):
     def base_kernel(self) -> Kernel:
         """The canonical covariance."""
         return self.correlated.base_kernel
+
+    @property
+    def canonical_dim(self) -> int:
+        """s, dimensions of the canonical space."""
+        return self.correlated.canonical_dim
 
     def points(self, x: Tensor) -> CanonicalPoints:
         """The canonical points of rows ``(*batch, n, d + 1)``, the last column 0 … P-1."""

@@ -71,6 +71,8 @@ class DTCVariationalStrategy(Module):
         mean_module: Mean | None = None,
     ) -> None:
         super().__init__()
+        if isinstance(covar_module, CanonicalKernel):
+            covar_module.inducing(inducing_points)  # which checks them
         if train_inputs.dim() != 2 or train_targets.shape != train_inputs.shape[:-1] or inducing_points.dim() != 2:
             raise ValueError(
                 f"inducing_points, train_inputs, train_targets: expected (m, d), (n, d) and (n,), got "

@@ -280,3 +280,8 @@ def test_a_batch_kernel_takes_rows_without_a_batch():
     torch.testing.assert_close(points.inputs, expected.inputs)
     torch.testing.assert_close(points.loadings, expected.loadings)
     torch.testing.assert_close(kernel(x).to_dense(), kernel(x.expand(3, -1, -1)).to_dense())
+
+
+def test_hadamard_refuses_another_kernel():
+    with pytest.raises(TypeError, match="correlated: expected a CorrelatedKernel, got RBFKernel"):
+        HadamardCorrelatedKernel(gpytorch.kernels.RBFKernel())

@@ -7,6 +7,7 @@ import torch
 from gpytorch.models import ApproximateGP
 from scipy.stats import multivariate_normal
 
+from cgp.kernels import CorrelatedKernel, HadamardCorrelatedKernel
 from cgp.variational import DTCVariationalStrategy
 
 NOISE = 0.05
@@ -80,3 +81,15 @@ def test_priors_are_counted_once():
     for module in (kernel, likelihood.noise_covar):
         module._priors.clear()
     torch.testing.assert_close(value - without(model(x), y), expected / len(y))
+
+
+def test_rows_as_inducing_inputs_of_processes_are_refused():
+    """Their last column would be read as an input of the canonical process."""
+    x, y = data()
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+    rows = torch.cat([x, (torch.arange(len(x))[:, None] % 2).double()], 1)
+    kernel = HadamardCorrelatedKernel(CorrelatedKernel("rbf", 2, 1)).double()
+    with pytest.raises(ValueError, match=r"inducing_points: expected points of the canonical space, \(m, 1\), .* got"):
+        DTCVariationalStrategy(kernel, rows[::4], rows, y, likelihood)
+    strategy = DTCVariationalStrategy(kernel, rows[::4, :1], rows, y, likelihood)
+    assert ApproximateGP(strategy)(rows).variance.shape == (len(x),)
