@@ -12,6 +12,7 @@ from cgp.attention import Attention, SparseCGPAttention
 from cgp.networks.model.structural_copy import structural_copy
 
 from .convert import chosen_indices
+from .sites import REPLACED, num_parameters
 
 __all__ = ["replace_attention"]
 
@@ -55,6 +56,7 @@ def replace_attention(
         )
     for path, host in (hosts[index] for index in chosen_indices(layers, len(hosts))):
         started = _started(block(host.out.in_features, host.num_heads, **options), host)
+        setattr(started, REPLACED, num_parameters(copy.get_submodule(path)))
         if not path:
             return started.train(copy.training)
         parent, _, name = path.rpartition(".")

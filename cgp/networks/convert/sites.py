@@ -24,7 +24,10 @@ from cgp.networks.model.blocks import unwrapped
 from .heads import ConvertedHeads
 from .manual_attention import PRODUCTS, SOFTMAX_ATTENTION
 
-__all__ = ["Site", "attention_sites", "describe"]
+__all__ = ["REPLACED", "Site", "attention_sites", "describe", "num_parameters"]
+
+REPLACED = "replaced_parameters"
+"""Where a block keeps the number of parameters of the attention that it replaced."""
 
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads", "num_head", "num_attn_heads")
 _CALLS = {"scaled_dot_product_attention", "multi_head_attention_forward"}
@@ -100,7 +103,8 @@ def describe(model: nn.Module) -> str:
         model: any module, converted or not.
 
     Returns:
-        A table as text. The layers are numbered as :func:`cgp.convert` counts them.
+        A table as text. The layers are numbered as :func:`cgp.convert` counts them. What a block has more than the
+        attention that it replaced is shown after :func:`cgp.replace_attention`, else "–": it is not known.
 
     Raises:
         ValueError: if there is no attention.
@@ -117,23 +121,37 @@ def describe(model: nn.Module) -> str:
     descriptions = [_what(site) for site in sites]
     rows = [("layer", "module", "attention", "heads", "parameters added")]
     rows += [
-        (str(s.number), s.path, w, str(s.num_heads), f"{n:,}") for s, (w, n) in zip(sites, descriptions, strict=True)
+        (str(s.number), s.path, w, str(s.num_heads), _count(n)) for s, (w, n) in zip(sites, descriptions, strict=True)
     ]
-    rows += [("total", "", "", "", f"{sum(added for _, added in descriptions):,}")]
+    known = [added for _, added in descriptions if added is not None]
+    rows += [("total", "", "", "", _count(sum(known) if known else None))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     cells = [[f"{cell:{side}{w}}" for cell, side, w in zip(row, "><<>>", widths, strict=True)] for row in rows]
     return "\n".join("  ".join(row) for row in cells)
 
 
-def _what(site: Site) -> tuple[str, int]:
-    """Description of a site, and the number of parameters that conversion has added to it."""
+def num_parameters(module: nn.Module) -> int:
+    """The number of a module's parameters."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _count(number: int | None) -> str:
+    return "–" if number is None else f"{number:,}"
+
+
+def _what(site: Site) -> tuple[str, int | None]:
+    """Description of a site, and the number of parameters added to it: None of a block that replaced nothing known."""
     name, heads = type(site.module).__name__, unwrapped(site.module._modules.get("gp"))
     if isinstance(heads, ConvertedHeads):
         how = f"sparse_cgp, {heads.num_inducing} inducing inputs" if heads.num_inducing else "cgp"
-        return f"{name}, {how}", sum(parameter.numel() for parameter in heads.parameters())
+        return f"{name}, {how}", num_parameters(heads)
+    replaced = getattr(site.module, REPLACED, None)
+    added = 0 if replaced is None else num_parameters(site.module) - replaced
     if site.state == "unreachable":
-        return f"{name}, cannot be converted: {site.reason}", 0
-    return name if site.state == "native" else f"{name}, as it was", 0
+        return f"{name}, cannot be converted: {site.reason}", added
+    if site.state == "native":
+        return name, None if replaced is None else added
+    return f"{name}, as it was" if replaced is None else name, added
 
 
 def _state(module: Any) -> tuple[str, str]:

@@ -92,3 +92,23 @@ def test_dropout_leaves_channels_of_the_heads_out(block):
     share = (seen[0] == 0.0).double().mean()
     assert 0.35 < share < 0.65
     assert (seen[1] != 0.0).all()
+
+
+def size(model):
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("block", [cgp.SparseCGPAttention, cgp.SGPAttention, cgp.KernelAttention])
+def test_the_parameters_that_blocks_add_are_counted(block):
+    host = encoder()
+    model = replace_attention(host, block, layers=[1])
+    *_, first, second, total = cgp.describe(model).splitlines()
+    added = size(model) - size(host)
+    assert [int(line.split()[-1].replace(",", "")) for line in (first, second, total)] == [0, added, added]
+    assert "as it was" not in second
+
+
+def test_what_a_block_adds_is_not_known_where_it_replaced_nothing():
+    line, total = cgp.describe(nn.Sequential(cgp.SparseCGPAttention(8, 2))).splitlines()[1:]
+    assert line.endswith(" –")
+    assert total.endswith(" –")
