@@ -41,6 +41,7 @@ BUILT = DOCS / "_build" / "images"
 TUTORIAL = DOCS / "tutorial.md"
 GUIDES = (
     "abstaining",
+    "assess-gaps",
     "assess-own",
     "assess-tasks",
     "assessing",
