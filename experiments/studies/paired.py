@@ -1,4 +1,4 @@
-"""Rows of a sweep against softmax with a temperature, input by input: tables of docs/results/where-it-pays-measured.md.
+"""Rows of a sweep against softmax with a temperature, input by input: tables of docs/notes/where-it-pays-measured.md.
 
 Every row with and without a temperature, which is fitted to its own validation predictions.
 `python -m experiments.studies.paired RUNS/cola --sets '[test, out-of-domain]' --measures '["MCC %", NLL, "ECE %"]'`
