@@ -89,7 +89,7 @@ def test_parameters_follow_the_columns() -> None:
     torch.testing.assert_close(one.log_noise, other.log_noise.flip(-1))
 
 
-def test_batches_of_tables_that_show_alike_have_the_same_law_with_less_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_of_like_tables_have_the_same_law_with_less_padding(monkeypatch: pytest.MonkeyPatch) -> None:
     covariance = _covariance()(TIMES).detach()
     tables = _tables(60, TableLaw(torch.linspace(-1, 1, T * P, dtype=torch.float64), covariance))
     tables[::2] = torch.where(torch.arange(T * P) < 7, torch.nan, tables[::2])  # every other one shows little
