@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from cgp.networks.model.blocks import stochastic_layers
 from cgp.networks.model.progress import Progress
 from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.predict.method import Method, Training, settings_of, with_settings
 from cgp.networks.tasks import Task, as_task
 
-from .amplitudes import AmplitudeSearch, amplitudes_of
+from .amplitudes import AmplitudeSearch, amplitudes_of, has_amplitude
 from .calibration import Calibration, calibrate_outputs, calibrate_posterior, calibrate_values
 from .known import Posterior
 
@@ -25,7 +26,7 @@ def calibrate(
     model: nn.Module,
     data: Any,
     *,
-    method: str | Method = "posterior",
+    method: str | Method = "auto",
     task: str | Task = "classification",
     train: Any = None,
     num_samples: int = 8,
@@ -37,6 +38,8 @@ def calibrate(
     A method is one of these, by its name or as an object with options (:mod:`cgp.networks.methods.known`), or your own
     (:class:`cgp.networks.predict.method.Method`):
 
+    - "auto": "posterior" if the model has one, else "temperature", of a regression "scale"; ``calibration.method`` says
+      which, and ``calibration.model`` predicts by it.
     - "posterior": the width of a converted model's posterior (:class:`Posterior`).
     - "temperature": one number, by which the logits of any classifier are divided.
     - "scale": of a regression, the variance of each output's errors, or the factor of the one that the network returns.
@@ -44,7 +47,7 @@ def calibrate(
     - "readout": a Gaussian process on the inputs of the last linear layer, fitted to ``train`` in closed form
       (:class:`cgp.GPReadout`), replaces that layer.
 
-    All but the third have a temperature besides, of a regression all have a scale.
+    All but "scale" have a temperature besides, of a regression all have a scale.
 
     **Temperature**: the one under which the labels are likeliest, :math:`p = \operatorname{softmax}(f / T)`. The
     **scale** is the factor of the noise under which the values are, beside the variance of draws or read-out.
@@ -69,7 +72,7 @@ def calibrate(
     tensors.
 
     Args:
-        model: any classifier, or network that regresses; for "posterior" converted by :func:`cgp.convert` with
+        model: any classifier, or network that regresses; for a posterior converted by :func:`cgp.convert` with
             softmax's mean ("cgp" or "sparse_cgp").
         data: batches ``(inputs, labels)``, or dicts with "labels", or a data set of such examples; labels −100 are left
             out. A few hundred labels do. It is read once, and kept.
@@ -104,9 +107,9 @@ def calibrate(
         >>> scaled.nll <= scaled.nll_mean
         True
     """
-    asked, way = as_task(task, labelled=True), Method.named(method)
+    asked, model = as_task(task, labelled=True), uncompiled(model)
+    way = Method.named(_chosen(model, asked) if method == "auto" else method)
     _check(way, num_samples, train)
-    model = uncompiled(model)
     if isinstance(way, Posterior):
         amplitudes_of(model)
     if obstacle := way.obstacle(model, asked):
@@ -122,6 +125,12 @@ def calibrate(
         return calibrate_posterior(search, kept, way, progress)
     changed = with_settings(model, replace(settings_of(model), method=way, held_out=None))
     return calibrate_outputs(search, changed, kept, way)
+
+
+def _chosen(model: nn.Module, task: Task) -> str:
+    """The method of a model for which none is named."""
+    has_posterior = stochastic_layers(model) or any(map(has_amplitude, model.modules()))
+    return Posterior.name if has_posterior else task.parameter
 
 
 def _check(method: Method, num_samples: int, train: Any) -> None:

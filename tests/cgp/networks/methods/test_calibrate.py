@@ -181,7 +181,7 @@ SPARSE = SparseCGPAttention(8, 2, mean="softmax")
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
-        (nn.Linear(2, 2), {}, "model: expected layers whose mean is softmax's"),
+        (nn.Linear(2, 2), {"method": "posterior"}, "model: expected layers whose mean is softmax's"),
         (CGPAttention(8, 2, mean="kernel"), {}, "model: expected layers whose mean is softmax's"),
         (SPARSE, {}, "data: expected at least one batch"),
         (SPARSE, {"data": [torch.zeros(2, 3, 8)]}, r"data: expected batches \("),
@@ -198,3 +198,14 @@ def test_bad_arguments_are_refused(model, options, message):
 def test_bad_options_of_a_posterior_are_refused(options):
     with pytest.raises(ValueError, match=f"{next(iter(options))}: expected"):
         Posterior(**options)
+
+
+def test_what_is_not_named_is_a_posterior_where_there_is_one_and_else_a_temperature():
+    torch.manual_seed(0)
+    x, y = torch.randn(60, 4, 8), torch.arange(60) % 3
+    host = nn.Sequential(nn.TransformerEncoderLayer(8, 2, batch_first=True), nn.Flatten(), nn.Linear(32, 3)).eval()
+    plain, asked = calibrate(host, [(x, y)]), calibrate(host, [(x, y)], method="temperature")
+    assert (plain.method, plain.temperature) == ("temperature", asked.temperature)
+    assert "method='temperature'" in repr(plain)
+    assert calibrate(convert(host), [(x, y)], num_samples=2).method == "posterior"
+    assert calibrate(host, [(x, torch.randn(60, 3))], task="regression").method == "scale"

@@ -201,7 +201,7 @@ def test_no_other_amplitude_of_a_posterior_is_likelier():
 def test_a_posterior_needs_layers_that_have_one():
     model = network()
     with pytest.raises(ValueError, match="expected layers whose mean is softmax's .*'scale' any regression"):
-        calibrate(model, [data(model)], task="regression")
+        calibrate(model, [data(model)], task="regression", method="posterior")
 
 
 def test_single_outputs_take_values_without_a_dimension():

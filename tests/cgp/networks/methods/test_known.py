@@ -138,7 +138,7 @@ def test_what_a_method_needs_is_asked_for():
     with pytest.raises(ValueError, match="model: expected dropout layers"):
         calibrate(nn.Linear(4, 3), [(x, y)], method="dropout")
     with pytest.raises(ValueError, match="method='temperature' takes any classifier"):
-        calibrate(model, [(x, y)])
+        calibrate(model, [(x, y)], method="posterior")
     with pytest.raises(ValueError, match="scaled: expected True"):
         calibrate(model, [(x, y)], method=Temperature(scaled=False))
     with pytest.raises(ValueError, match="name: expected one of"):
