@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cgp.comparisons import Difference, aligned, critical_value
 
-from .claims import COVERAGE, FEWEST_INPUTS, FEWEST_LABELS, FEWEST_WRONG, Detection
+from .claims import COVERAGE, FEWEST_INPUTS, FEWEST_LABELS, FEWEST_WRONG, LEAST_NATS, Detection
 
 if TYPE_CHECKING:
     from .assessment import Assessment
@@ -101,19 +101,27 @@ def _in_nats(change: Difference) -> str:
 
 
 def _nothing_added(report: Assessment) -> str:
-    """That methods add nothing to the likelihood, or nothing that is beyond chance, and what else they improve."""
+    """That methods add nothing to the likelihood, or a gain that may be chance, and what else they improve."""
     labels = {name: report.choices[name].method.label for name in report.beyond}
     named = {name: f"the {labels[name]} (NLL {_in_nats(change)})" for name, change in report.beyond.items()}
     ahead = [name for name, change in report.beyond.items() if (-change).exceeds(0.0, 2.0)]
-    level = [name for name in named if name not in ahead]
-    parts = [(level, "nothing"), (ahead, "nothing beyond chance")]
-    said = [
-        f"{' and '.join(named[name] for name in names)} add{'s' if len(names) == 1 else ''} {what}"
-        for names, what in parts
-        if names
-    ]
+    level = [named[name] for name in named if name not in ahead]
+    said = [f"{' and '.join(level)} add{'s' if len(level) == 1 else ''} nothing"] if level else []
+    said += [f"{named[name]} adds a gain that is not sure ({_why_not(report, name)})" for name in ahead]
     better = [words for name, label in labels.items() for words in _better(report, name, label)]
-    return " and ".join(said) + (f" but {' and '.join(better)}" if better else "")
+    also = f" {'besides' if ahead else 'but'} {' and '.join(better)}" if better else ""
+    return " and ".join(said) + also
+
+
+def _why_not(report: Assessment, name: str) -> str:
+    """Why a gain of more than two standard errors is not recommended."""
+    gain, count = -report.beyond[name], len(report.least)
+    errors, needed = f"{gain.mean / gain.error:.1f} errors", critical_value(count)
+    if not gain.exceeds(0.0, needed):
+        return f"{errors}, where the best of {count} comparisons needs {needed:.1f}"
+    if gain.mean <= LEAST_NATS:
+        return f"{errors}, but below {LEAST_NATS} nats"
+    return f"{errors}, but rare answers that none of these labels shows may undo it"
 
 
 def _better(report: Assessment, name: str, label: str) -> list[str]:

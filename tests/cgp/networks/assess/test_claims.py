@@ -159,8 +159,17 @@ def test_accuracy_is_no_nothing():
         differences={**worded.differences, "GP read-out + temperature": better},
         beyond={"GP read-out + temperature": Difference(-0.009, 0.004)},
     )
-    assert "(NLL -0.0090 ± 0.0040 nats) adds nothing beyond chance but accuracy (+3.4" in _nothing_added(worded)
+    assert " nats) adds a gain that is not sure (2.2 errors, " in _nothing_added(worded)
+    assert ") besides accuracy (+3.4" in _nothing_added(worded)
     assert _nothing_added(worded).endswith(" and the Brier score (-0.0200 ± 0.0060 by the GP read-out)")
+    for gain, count, why in (
+        (Difference(-0.009, 0.004), 8, "(2.2 errors, where the best of 8 comparisons needs 2.5)"),
+        (Difference(-0.0012, 0.0004), 2, "(3.0 errors, but below 0.002 nats)"),
+        (Difference(-0.009, 0.003), 2, "(3.0 errors, but rare answers that none of these labels shows may undo it)"),
+    ):
+        least = dict.fromkeys(["GP read-out + temperature", "temperature", *range(count - 2)], -0.1)
+        unsure = dataclasses.replace(worded, beyond={"GP read-out + temperature": gain}, least=least)
+        assert f"adds a gain that is not sure {why}" in unsure.sentence
 
 
 @pytest.mark.parametrize(("ones", "count"), [(0, 40), (3, 40), (39, 40), (40, 40), (280, 300)])
