@@ -92,7 +92,8 @@ class Assessment:
 
         Args:
             model: the assessed model. It is not changed.
-            method: another method of the table, by its name; None is :attr:`method`.
+            method: another method of the table, by its row ("GP read-out + temperature") or name ("readout"); None is
+                :attr:`method`.
             detectors: other scores of the tables, by their names; None means those of :attr:`detectors`.
 
         Returns:
@@ -102,9 +103,7 @@ class Assessment:
         Raises:
             ValueError: if the model is another one, or the report has no such method or detector.
         """
-        name = self.method if method is None else method
-        if name not in self.choices:
-            raise ValueError(f"method: expected one of {tuple(self.choices)}, got {name!r}")
+        name = self.method if method is None else self._row(method)
         names = self._named if detectors is None else tuple(detectors)
         if missing := [name for name in names if name not in self.fitted]:
             raise ValueError(f"detectors: expected some of {tuple(self.fitted)}, got {missing[0]!r}")
@@ -271,6 +270,16 @@ class Assessment:
         ax.set(xlabel="AUROC", yticks=range(len(self.detection)), yticklabels=list(self.detection))
         ax.set_ylim(len(self.detection) - 0.4, -0.6)
         ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0))
+
+    def _row(self, method: str) -> str:
+        """The name of a row by itself, by the name of its method, or by the method's label."""
+        rows = [(row, choice.method) for row, choice in self.choices.items()]
+        by_name = {name: row for row, way in rows for name in (way.name, way.label)}
+        row = method if method in self.choices else by_name.get(method)
+        if row is None:
+            names = tuple(dict.fromkeys([*self.choices, *by_name]))
+            raise ValueError(f"method: expected one of {names}, got {method!r}")
+        return row
 
     @property
     def _named(self) -> tuple[str, ...]:

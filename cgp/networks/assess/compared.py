@@ -114,12 +114,13 @@ def _named(thing: Comparable, task: Task) -> Method | Detector | SetScore:
         return thing
     if isinstance(thing, InputScore):
         return Detector(thing, task)
-    if thing in Method.known:
+    if thing in Method.names():
         return Method.named(thing)
     if thing in SetScore.known:
         return SetScore.named(thing)
     if not set(thing.split(" + ")) <= set(InputScore.known):
-        names = (*Method.known, *InputScore.known, *SetScore.known)
+        sums = (name for name in DETECTORS if " + " in name)
+        names = (*Method.names(), *InputScore.known, *sums, *SetScore.known)
         raise ValueError(f"compare: expected some of {names}, or objects, got {thing!r}")
     return Detector(thing, task)
 

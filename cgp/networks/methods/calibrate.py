@@ -47,7 +47,8 @@ def calibrate(
     - "readout": a Gaussian process on the inputs of the last linear layer, fitted to ``train`` in closed form
       (:class:`cgp.GPReadout`), replaces that layer.
 
-    All but "scale" have a temperature besides, of a regression all have a scale.
+    A name in a table of :func:`cgp.assess`, such as "GP read-out + temperature", is taken, too. All but "scale" have a
+    temperature besides, of a regression all have a scale.
 
     **Temperature**: the one under which the labels are likeliest, :math:`p = \operatorname{softmax}(f / T)`. The
     **scale** is the factor of the noise under which the values are, beside the variance of draws or read-out.

@@ -47,6 +47,11 @@ class _WithoutDraws(Method):
 class _ParameterAlone(_WithoutDraws):
     """What a task fits, and nothing else."""
 
+    @classmethod
+    def rows(cls) -> dict[str, dict[str, Any]]:
+        """Its row has its own name."""
+        return {cls.label: {}}
+
     def obstacle(self, model: nn.Module, task: Task) -> str | None:
         """A temperature is of logits, a scale of a variance."""
         if task.parameter != self.name:
@@ -95,6 +100,12 @@ class Posterior(Method):
                 raise ValueError(f"{name}: expected one of {choices}, got {getattr(self, name)!r}")
         if isinstance(self.layers, str) and self.layers not in ("last", "first", "all"):
             raise ValueError(f"layers: expected 'last', 'first', 'all' or indices, got {self.layers!r}")
+
+    @classmethod
+    def rows(cls) -> dict[str, dict[str, Any]]:
+        """The likeliest, and the widest."""
+        likely = {"criterion": "likelihood"}
+        return {"posterior + temperature": likely, "posterior + scale": likely, "widest posterior": {}}
 
     @property
     def call(self) -> str:

@@ -105,6 +105,28 @@ class Method(Named, argument="method"):
         if "name" in vars(cls):
             cls.label, cls.words = cls.label or cls.name, cls.words or cls.name
 
+    @classmethod
+    def rows(cls) -> dict[str, dict[str, Any]]:
+        """Its options in the rows of a report, by the row's name; a label alone is the method with all defaults."""
+        names = (cls.label, *(f"{cls.label} + {parameter}" for parameter in ("temperature", "scale")))
+        return {name: {} for name in names}
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """By which methods are asked for: their own names, and those of rows."""
+        return tuple(dict.fromkeys([*cls.known, *(row for kind in cls.known.values() for row in kind.rows())]))
+
+    @classmethod
+    def named(cls, thing: Any) -> Self:
+        """The method of a name, its own or that of its row in a report, or the object itself."""
+        if isinstance(thing, str) and thing not in cls.known:
+            for kind in cls.known.values():
+                if thing in (rows := kind.rows()):
+                    found: Self = kind(**rows[thing])
+                    return found
+            raise ValueError(f"{cls.argument}: expected one of {cls.names()}, got {thing!r}")
+        return super().named(thing)
+
     @property
     def call(self) -> str:
         """The argument ``method`` of :func:`cgp.calibrate` that applies it, as code."""

@@ -8,8 +8,8 @@ from scipy.optimize import minimize_scalar
 from torch import nn
 
 from cgp import Detector, assess, calibrate, convert, from_pretrained, predict, save_pretrained
-from cgp.networks.methods.known import Readout
-from cgp.networks.predict.method import settings_of
+from cgp.networks.methods.known import Posterior, Readout
+from cgp.networks.predict.method import Method, settings_of
 from cgp.networks.predict.readout import GPReadout
 from cgp.networks.tasks.metrics import auroc
 from tests.cgp.networks.model.digits import DigitsTransformer, digits, trained
@@ -135,3 +135,28 @@ def test_a_model_in_double_precision_is_assessed_in_it():
     assert report.scores["as trained"]["nll"] == pytest.approx(expected, rel=1e-12)
     read = predict(report.apply(model, "GP read-out + temperature"), [(x[80:], y[80:])])
     assert read.probabilities.dtype == torch.float64
+
+
+def test_a_method_has_its_name_and_those_that_are_printed(report):
+    row = "GP read-out + temperature"
+    expected = predict(report.apply(trained(), row), FOREIGN).probabilities
+    for name in ("readout", "GP read-out"):
+        assert torch.equal(predict(report.apply(trained(), name), FOREIGN).probabilities, expected)
+    for name in ("GP read-out", row):
+        assert calibrate(trained(), KNOWN, method=name, train=TRAIN).method == "readout"
+        again = assess(trained(), KNOWN, train=TRAIN, compare=[name])
+        assert list(again.scores) == ["as trained", "temperature", row]
+    assert Method.named("posterior + temperature").criterion == "likelihood"
+    assert Method.named("widest posterior") == Posterior()
+    assert Method.named("dropout + scale") == Method.named("dropout")
+
+
+def test_errors_list_every_name(report):
+    with pytest.raises(ValueError, match="method: expected one of .*'readout', 'GP read-out'.* got 'read-out'"):
+        report.apply(trained(), "read-out")
+    with pytest.raises(
+        ValueError, match=r"method: expected one of .*'readout'.*'GP read-out \+ temperature'.* got 'GP'"
+    ):
+        calibrate(trained(), KNOWN, method="GP")
+    with pytest.raises(ValueError, match=r"compare: expected some of .*'Mahalanobis \+ energy'.* got 'mahalanobis'"):
+        assess(trained(), KNOWN, train=TRAIN, compare=["mahalanobis"])
