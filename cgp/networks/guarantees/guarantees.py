@@ -216,6 +216,8 @@ class Guarantees:
         """The held-out prediction and its labels, none of them missing."""
         if not 0.0 < level < 1.0:
             raise ValueError(f"level: expected a probability in (0, 1), got {level!r}")
+        if self.task != task:
+            raise ValueError(f"task: expected {task!r}, got {self.task!r}")
         known = self.held_out if held_out is None else held_out
         if known is None or known.labels is None:
             raise ValueError(
@@ -231,8 +233,6 @@ class Guarantees:
                 )
         if known.source is not None and self.source is not None:
             self.source.check_same(known.source)
-        if self.task != task:
-            raise ValueError(f"task: expected {task!r}, got {self.task!r}")
         if known.mean.dim() != 2 or known.mean.shape[1:] != self.mean.shape[1:]:
             raise ValueError(
                 "held_out: expected one answer for every input, (n, C) of as many outputs (parts of one input, such as "

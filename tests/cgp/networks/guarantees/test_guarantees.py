@@ -195,6 +195,8 @@ def test_what_guarantees_nothing_is_refused():
         plain.sets()
     with pytest.raises(ValueError, match="held_out: expected a prediction of labelled inputs that neither trained"):
         plain.abstain(risk=0.1, level=0.9)
+    with pytest.raises(ValueError, match="task: expected 'regression', got 'classification'"):
+        plain.intervals()  # whatever labels are given
     with pytest.raises(ValueError, match="held_out: expected task 'classification' as of the prediction"):
         plain.sets(held_out=predict(model, [(x, y)], task="regression"))
     with pytest.raises(ValueError, match="level: expected a probability"):
