@@ -212,8 +212,21 @@ def _load_converted(path: Path, model: nn.Module | None, *, needs_heads: bool = 
     converted = structural_copy(_from_transformers(path, model) if is_of_transformers else _host(path, model))
     _put_saved(converted, saved)
     if not is_of_transformers:
-        load_model(converted, str(path / _WEIGHTS))
+        try:
+            load_model(converted, str(path / _WEIGHTS))
+        except RuntimeError as error:
+            host = json.loads((path / _CONFIG).read_text(encoding="utf-8"))["host"]
+            raise ValueError(
+                f"model: expected the architecture that was saved ({host}), with tensors of its names and shapes, got "
+                f"another {type(converted).__name__} ({_first_difference(error)})"
+            ) from error
     return converted.eval()
+
+
+def _first_difference(error: Exception) -> str:
+    """What torch says first of tensors that differ, under its heading."""
+    lines = str(error).splitlines()
+    return (lines[1] if len(lines) > 1 else lines[0]).strip()
 
 
 def _saved_heads(path: Path) -> dict[int, dict[str, Tensor]]:

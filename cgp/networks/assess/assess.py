@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from cgp.comparisons import LEVEL
 from cgp.networks.detect.detector import Detector
@@ -104,6 +105,7 @@ def assess(
         The comparison, with a recommendation in a sentence.
 
     Raises:
+        TypeError: if the model is no module, or ``ood`` no mapping.
         ValueError: if there are no labels, or an argument is out of range.
 
     Example:
@@ -235,11 +237,26 @@ class _Comparison:
         for number, batch in enumerate(data):
             first = sum(len(next(iter(part.values()))) for part in parts)
             options: dict[str, Any] = {"number": number, "first": first, "name": name, "drawing": self.search.model}
-            seen, part = Seen(self.model, self.task, batch.inputs, **options), dict[str, Array]()
-            for detector in self.detectors:
-                part |= detector.of(seen)
+            part = dict[str, Array]()
+            try:
+                seen = Seen(self.model, self.task, batch.inputs, **options)
+                for detector in self.detectors:
+                    part |= detector.of(seen)
+            except (RuntimeError, TypeError, ValueError) as error:
+                given, known = (_forms(each.inputs) for each in (batch, next(iter(self.tuned.held))))
+                if given == known:
+                    raise
+                raise ValueError(
+                    f"ood[{name!r}]: expected inputs as in data, {known}, got {given} ({error})"
+                ) from error
             parts.append(part)
         return {score: np.concatenate([part[score] for part in parts]) for score in parts[0]}
+
+
+def _forms(inputs: Any) -> str:
+    """Types and shapes of the tensors of an input, without the dimension of the batch."""
+    leaves = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)]
+    return ", ".join(f"{leaf.dtype} (N, {', '.join(map(str, leaf.shape[1:]))})" for leaf in leaves)
 
 
 def _check(task: Task, train: Any, ood: Any) -> None:
@@ -247,6 +264,8 @@ def _check(task: Task, train: Any, ood: Any) -> None:
     for name, value in (("train", train), ("ood", ood)):
         if value is not None and not allowed[name]:
             raise ValueError(f"{name}: expected None with task={task.name!r}, got {type(value).__name__}")
+    if ood is not None and not isinstance(ood, Mapping):
+        raise TypeError(f"ood: expected a dict of sets by name, {{'name': inputs}}, got {type(ood).__name__}")
 
 
 def _check_labels(search: AmplitudeSearch, held: ValidationData) -> tuple[Tensor, tuple[int, ...]]:

@@ -20,6 +20,7 @@ from torch import nn
 
 from cgp.attention import Attention
 from cgp.networks.model.blocks import unwrapped
+from cgp.networks.model.structural_copy import check_module
 
 from .heads import ConvertedHeads
 from .manual_attention import PRODUCTS, SOFTMAX_ATTENTION
@@ -80,6 +81,7 @@ def attention_sites(model: nn.Module) -> list[Site]:
         >>> [(site.path, site.state) for site in attention_sites(nn.TransformerEncoderLayer(8, 2))]
         [('self_attn', 'softmax')]
     """
+    check_module(model)
     sites: list[Site] = []
     for path, module in model.named_modules():
         site = Site(path, module, *_state(module))

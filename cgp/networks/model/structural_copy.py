@@ -10,11 +10,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["structural_copy", "uncompiled", "with_own_buffers"]
+__all__ = ["check_module", "structural_copy", "uncompiled", "with_own_buffers"]
+
+
+def check_module(model: object) -> None:
+    """Raise for a model of another library."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"model: expected a torch.nn.Module, got {type(model).__name__} (for another library's model, save its "
+            "logits and labels: cgp assess FILE.npz)"
+        )
 
 
 def uncompiled(model: nn.Module) -> nn.Module:
     """The model inside the wrappers of ``torch.compile`` and of data-parallel training."""
+    check_module(model)
     while True:
         parallel = isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel)
         inner = model.module if parallel else getattr(model, "_orig_mod", None)

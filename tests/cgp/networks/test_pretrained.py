@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from cgp import from_pretrained, save_pretrained
+from cgp import calibrate, from_pretrained, save_pretrained
 from cgp.networks.convert import convert
 from cgp.networks.model.fingerprints import logit_temperature, set_logit_temperature
 from tests.cgp.helpers import moved
@@ -189,3 +189,16 @@ def test_adapters_and_pickles_in_a_folder_are_not_followed(tmp_path):
     with pytest.raises(OSError, match=r"no file named model\.safetensors"):
         from_pretrained(tmp_path)
     assert not (tmp_path / "harm").exists()
+
+
+def test_another_host_is_refused_by_name(tmp_path):
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    data = [(torch.randn(40, 4), torch.arange(40) % 3)]
+    save_pretrained(calibrate(model, data, method="temperature").model, tmp_path)
+    for other in (
+        nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Linear(9, 3)),
+        nn.Sequential(nn.Linear(4, 3)),
+        nn.Linear(4, 3),
+    ):
+        with pytest.raises(ValueError, match=r"model: expected the architecture that was saved \(Sequential\), .* got"):
+            from_pretrained(tmp_path, other)

@@ -10,10 +10,12 @@ import torch
 from scipy.optimize import minimize_scalar
 from scipy.stats import ttest_rel
 from sklearn.covariance import LedoitWolf
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 from torch import nn
 
-from cgp import assess, convert
+import cgp
+from cgp import assess, calibrate, convert
 from cgp.comparisons import Difference
 from cgp.networks.assess.claims import Detection
 from cgp.networks.detect.scores import Mahalanobis
@@ -314,3 +316,21 @@ def twice(out):
 def test_bad_arguments_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         assess(trained(), **{"data": [(X[:20], Y[:20])], **options})
+
+
+def test_other_inputs_are_refused_by_their_name():
+    model, data = trained(), [(X[:20], Y[:20])]
+    with pytest.raises(TypeError, match="ood: expected a dict of sets by name, .* got Tensor"):
+        assess(model, data, ood=X[:5])
+    shapes = r"ood\['cut'\]: expected inputs as in data, torch.float32 \(N, 8, 8\), got torch.float32 \(N, 5, 8\)"
+    with pytest.raises(ValueError, match=shapes):
+        assess(model, data, ood={"fine": 1 - X[20:30], "cut": X[20:30, :5]})
+    with pytest.raises(ValueError, match=r"ood\['double'\]: expected .*float32.* got torch.float64"):
+        assess(model, data, ood={"double": X[20:30].double()})
+
+
+@pytest.mark.parametrize("call", [assess, calibrate, cgp.predict, cgp.convert, cgp.describe, cgp.replace_attention])
+def test_a_model_of_another_library_is_refused(call):
+    given = [[(X[:20], Y[:20])]] if call in (assess, calibrate, cgp.predict) else []
+    with pytest.raises(TypeError, match="model: expected a torch.nn.Module, got LogisticRegression .*cgp assess"):
+        call(LogisticRegression(), *given)

@@ -200,7 +200,7 @@ def test_bad_options_of_a_posterior_are_refused(options):
         Posterior(**options)
 
 
-def test_what_is_not_named_is_a_posterior_where_there_is_one_and_else_a_temperature():
+def test_by_default_a_posterior_is_calibrated_or_else_a_temperature():
     torch.manual_seed(0)
     x, y = torch.randn(60, 4, 8), torch.arange(60) % 3
     host = nn.Sequential(nn.TransformerEncoderLayer(8, 2, batch_first=True), nn.Flatten(), nn.Linear(32, 3)).eval()
