@@ -6,6 +6,7 @@ import argparse
 import shlex
 import sys
 import time
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,7 @@ def _read(parsed: argparse.Namespace, summed: Sequence[str]) -> Any:
     if silent := [name for name in summed if left.get(name) == EMPTY]:
         table = read_table(parsed.table, **given | {"numbers": [*parsed.numbers, *silent]})
     say(f"{parsed.table.name}\n{as_flags(table.understood.text)}")
+    warnings.filterwarnings("ignore", r"X: \d+ rows? repeats? ")  # one of these lines says so
     for path in filter(None, (parsed.out, parsed.std)):
         table.check_place(path)
     if not table.gaps:

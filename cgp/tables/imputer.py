@@ -26,7 +26,7 @@ from cgp.regression.sums import Sums
 from .answers import Answers
 from .constrained import constrained, split_sums
 from .filled import FilledTable
-from .frames.codes import check_columns, suspected_codes, warn_of_strangers, warn_of_uneven_errors
+from .frames.codes import check_columns, suspected_codes, warn_of_repeats, warn_of_strangers, warn_of_uneven_errors
 from .frames.coordinates import YEAR, Axis, offered_periods
 from .frames.panels import PanelForm, is_panel
 from .frames.table import Table, appended, merged, read_table
@@ -144,7 +144,8 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
             ValueError: if a column cannot be used, or a total contradicts what it covers; it is named.
 
         Warns:
-            UserWarning: if a value looks like a code for what is missing, or a column with gaps has one value only.
+            UserWarning: if a value looks like a code for what is missing, a column with gaps has one value only, or
+                times repeat.
         """
         for name in ("conformal_", "panel_", "regressor_", "tails_", "transforms_"):  # of another table
             if hasattr(self, name):
@@ -157,6 +158,7 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         sums = known_sums(totals, table, self._axis)
         summed = () if sums is None else np.unique(sums.outputs).tolist()
         check_columns(table.values, table.names, summed)
+        warn_of_repeats(table, is_time=self._axis.is_time)
         self.transforms_ = chosen_transforms(self.transforms, table, summed)
         linear, self._curved = split_sums(sums, self.transforms_)
         if self._curved is not None:
@@ -217,7 +219,8 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
             ValueError: if the rows do not fit.
 
         Warns:
-            UserWarning: if values look like codes for what is missing, or are left out as fit leaves them out.
+            UserWarning: if values look like codes for what is missing, are left out as fit leaves them out, or are at
+                times that have one.
         """
         check_is_fitted(self)
         if hasattr(self, "panel_"):
@@ -231,6 +234,7 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
                 "rows.set_axis(range(first, last + 1)), or times"
             )
         self._warn_of_strangers(table)
+        warn_of_repeats(table, self._parts, is_time=self._axis.is_time)
         regressor, before = self.regressor_, len(self.regressor_.gross_errors_)
         if not table.missing.all():
             regressor = regressor.conditioned(table.inputs, self.transforms_.forward(table.values))

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
+
+if TYPE_CHECKING:
+    from .table import Table
 
 __all__ = [
     "check_columns",
     "suspected_codes",
     "warn_of_codes",
     "warn_of_constants",
+    "warn_of_repeats",
     "warn_of_strangers",
     "warn_of_uneven_errors",
 ]
@@ -80,6 +84,43 @@ def warn_of_constants(values: NDArray[np.float64], names: Sequence[Any]) -> None
         warnings.warn(
             f"X: only one value in {named}: gaps are filled with it, and their "
             "standard deviations say nothing, as how far the column varies is not known; leave it out",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def warn_of_repeats(table: Table, before: Sequence[Table] = (), *, is_time: bool) -> None:
+    """Warn of values at a time, or label of the index, that their column has one at already, in tables before it, too.
+
+    Args:
+        table: n rows.
+        before: those that it is added to.
+        is_time: whether its input is a time.
+
+    Warns:
+        UserWarning: if there are such values. Inputs that are columns of numbers may repeat.
+    """
+    if table.inputs.shape[1] != 1 or not (is_time or table.has_index) or not len(table.inputs):
+        return
+    first, last = table.inputs.min(), table.inputs.max()
+    parts = [(part, (part.inputs[:, 0] >= first) & (part.inputs[:, 0] <= last)) for part in before]
+    inputs = np.concatenate([*(part.inputs[near, 0] for part, near in parts), table.inputs[:, 0]])
+    values = np.concatenate([*(part.values[near] for part, near in parts), table.values])
+    order, again, same = np.argsort(inputs, kind="stable"), *np.zeros((2, *values.shape), dtype=bool)
+    for column in range(values.shape[1]):
+        rows = order[~np.isnan(values[order, column])]
+        again[rows[1:], column] = inputs[rows[1:]] == inputs[rows[:-1]]
+        same[rows[1:], column] = values[rows[1:], column] == values[rows[:-1], column]
+    repeats = again[-len(table.inputs) :].any(axis=1)
+    if count := int(repeats.sum()):
+        is_same = bool((same | ~again)[-len(table.inputs) :].all())
+        rows_are, they = ("row repeats", "it counts as a further reading, and sums count it twice")
+        if count > 1:
+            rows_are, they = ("rows repeat", "they count as further readings, and sums count them twice")
+        keep = "rows[~rows.index.isin(table.index)]" if before else "table[~table.index.duplicated()]"
+        warnings.warn(
+            f"{'rows' if before else 'X'}: {count} {rows_are} a {'time' if is_time else 'label of the index'}"
+            f"{', with the same values' if is_same else ''}: {they}; {keep} leaves them out if they are no others",
             UserWarning,
             stacklevel=3,
         )

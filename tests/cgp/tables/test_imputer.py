@@ -67,6 +67,7 @@ def test_times_are_days_of_the_regressor():
 
 
 @pytest.mark.filterwarnings("ignore:X. errors of:UserWarning")  # the fit is cut off
+@pytest.mark.filterwarnings("ignore:X. 1 row repeats:UserWarning")
 @pytest.mark.parametrize(
     "index",
     [
@@ -130,6 +131,7 @@ def test_codes_and_text_that_is_numbers():
 
 
 @pytest.mark.filterwarnings("ignore:X. errors of:UserWarning")  # the fit is cut off
+@pytest.mark.filterwarnings("ignore:X. 1 row repeats:UserWarning")
 def test_what_looks_like_a_code_is_warned_of():
     """By name, in every column that has it at its end; zeros of rain, two levels and peaks are none."""
     table, generator = frame(), np.random.default_rng(0)
@@ -373,3 +375,16 @@ def test_a_series_that_is_quiet_and_then_loud_is_said():
     values[30:40] = np.nan
     with pytest.warns(UserWarning, match=r"errors of 'column 0' are \d+\.\d times as large from \d+"):
         CorrelatedGPImputer(**QUICK | {"structure": "independent"}).fit(values[:, None])
+
+
+def test_readings_that_come_twice_are_said():
+    """By a fit and an update; a transform counts them once."""
+    table = frame()
+    with pytest.warns(UserWarning, match="X: 40 rows repeat a time, with the same values"):
+        CorrelatedGPImputer(**QUICK).fit(pd.concat([table, table]))
+    imputer = CorrelatedGPImputer(**QUICK).fit(table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        imputer.transform(table)
+    with pytest.warns(UserWarning, match="rows: 5 rows repeat a time, with the same values"):
+        imputer.update(table.iloc[-5:])

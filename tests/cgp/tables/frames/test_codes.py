@@ -3,9 +3,11 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from cgp.tables.frames.codes import warn_of_uneven_errors
+from cgp.tables.frames.codes import warn_of_repeats, warn_of_uneven_errors
+from cgp.tables.frames.table import read_table
 
 
 @pytest.mark.parametrize(("factor", "said"), [(4.0, "from 40 on as before"), (0.25, "before 40 as from then on")])
@@ -26,3 +28,25 @@ def test_errors_of_one_size_are_not():
         for draw in (rng.normal(size=(60, 500)), rng.standard_t(3, size=(60, 500)), rng.normal(size=(41, 500))):
             warn_of_uneven_errors(draw, range(500), np.arange(len(draw)))
         warn_of_uneven_errors(np.where(np.arange(30) < 15, 1.0, 9.0)[:, None], ["few"], np.arange(30))
+
+
+def test_times_that_repeat_are_named():
+    """The same readings and others, in the table and in rows that come later; not gaps, nor numbers that are inputs."""
+    numbers = np.arange(6.0)[:, None]
+    frame = pd.DataFrame({"a": numbers[:, 0], "b": np.nan}, index=pd.date_range("2024-01-01", periods=6))
+    table, axis = read_table(frame, None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_repeats(table, is_time=True)
+        apart = pd.concat([frame, pd.DataFrame({"a": np.nan, "b": 1.0}, index=frame.index)])
+        warn_of_repeats(read_table(apart, None)[0], is_time=True)
+        warn_of_repeats(read_table(np.hstack([numbers // 2, numbers]), 0)[0], is_time=False)
+        warn_of_repeats(table._replace(inputs=table.inputs + 6.0), [table], is_time=True)
+    same = r"X: 6 rows repeat a time, with the same values: they count as further readings, and sums count them twice; "
+    with pytest.warns(UserWarning, match=same + r"table\[~table.index.duplicated\(\)\] leaves them out"):
+        warn_of_repeats(read_table(pd.concat([frame, frame]), None)[0], is_time=True)
+    with pytest.warns(UserWarning, match=r"X: 1 row repeats a label of the index: it counts"):
+        warn_of_repeats(read_table(pd.DataFrame({"a": [1.0, 2.0]}, index=[3, 3]), None)[0], is_time=False)
+    later = read_table(frame.iloc[4:] + 1.0, None, axis=axis)[0]
+    with pytest.warns(UserWarning, match=r"rows: 2 rows repeat a time: they .*; rows\[~rows.index.isin"):
+        warn_of_repeats(later, [table._replace(inputs=table.inputs - 90.0), table], is_time=True)
