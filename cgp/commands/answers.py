@@ -164,7 +164,7 @@ def _periods(parsed: argparse.Namespace, known: Any) -> Any:
     rows = known.pieces.rows
     if rows.times is None:
         raise ValueError(
-            f"{parsed.totals.name}: expected rows with times, such as 2024-01, got {known.understood.rows}"
+            f"{parsed.totals.name}: expected a column of times, such as 2024-01, got {[*known.pieces.cells]}"
         )
     if parsed.totals_period is not None:
         frequency = _SPANS.get(parsed.totals_period.lower(), parsed.totals_period)

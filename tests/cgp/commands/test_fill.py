@@ -407,7 +407,7 @@ def test_a_column_without_values_is_filled_from_its_totals(file, tmp_path, capsy
         ("date,warm\n2024-01,1.0\n", [], "every step of 'warm' 2024-01, got 30: rows that the table lacks"),
         ("date,warm\n2024-01-01,1.0\n", ["--totals-period", "x"], "--totals-period: expected one of hour, day"),
         ("date,warm\n2024-01-01,1.0\n", ["--assess"], "--totals, --assess: expected one of them"),
-        ("n,warm\n1,1.0\n", [], "expected rows with times, such as 2024-01"),
+        ("n,warm\n1,1.0\n", [], "a column of times, such as 2024-01, got ['n', 'warm']"),
         (None, [], "totals.csv: no such file"),
     ],
 )

@@ -197,7 +197,8 @@ def _all_times(cells: Any, options: ReadOptions) -> tuple[dict[str, Times], list
     """The columns of times, and what is wrong with those that nearly are."""
     read: dict[str, Times] = {}
     problems: list[ValueError] = []
-    for name in cells.columns.drop([name for name in cells if _plain(name) in ("year", "month")]):
+    numbers = [name for name in cells if cells[name].map(lambda text: not text or looks_like_number(text)).all()]
+    for name in cells.columns.drop([name for name in numbers if _plain(name) in ("year", "month")]):
         try:
             times = None if (cells[name] == "").any() else _as_times(cells[name], options)
             if times is None and options.time_format is None:

@@ -68,6 +68,14 @@ def test_months_in_two_columns():
     assert found.write(months)["month"] == [str(month) for month in months.month]
 
 
+@pytest.mark.parametrize("name", ["month", "Year", "Monat"])
+def test_months_in_one_column(name):
+    """Whatever it is called; a year's number stays one."""
+    months = pd.date_range("2023-09-01", periods=3, freq="MS")
+    assert (rows({name: months.strftime("%Y-%m"), "v": [1, 5, 2]}).times == months).all()
+    assert rows({"year": [2021, 2022, 2023], "v": [1, 5, 2]}).labels["year"].tolist() == [2021, 2022, 2023]
+
+
 def test_numbers_and_places():
     assert rows({"t": [0, 1, 5], "a": [1, 2, 1]}).labels["t"].tolist() == [0, 1, 5]
     assert rows({"t": [0.5, 1, 5], "a": [1, 2, 1]}).labels["t"].tolist() == [0.5, 1.0, 5.0]
