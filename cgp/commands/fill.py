@@ -16,13 +16,12 @@ from .terminal import check_extras, check_files, check_pictures, check_places, s
 
 __all__ = ["EXAMPLES", "add_to", "run"]
 
-_OFTEN = 0.05  # share of a column's values that are 0, which no transform makes Gaussian
 _LONG = 5.0  # seconds from which a user is told beforehand
 EXAMPLES = """  cgp fill readings.csv --out filled.csv --picture gaps.png
   cgp fill soil.csv --inputs x y --out filled.csv --std errors.csv
   cgp fill logger.csv.gz --index Date Time --dayfirst --every 10min --missing ND -999 --out filled.csv
   cgp fill gauges.csv --long station,date,flow --out filled.csv --sums month totals.csv
-  cgp fill air.csv --transforms ozone=log rain=box-cox --out filled.csv
+  cgp fill air.csv --transforms ozone=log rain=rectified --out filled.csv
   cgp fill readings.csv --out filled.csv --assess scores.png
   cgp fill hours.csv --totals months.csv --out filled.csv
 """
@@ -157,15 +156,14 @@ def _transforms(given: list[str] | None, columns: list[str]) -> Any:
 
 def _say_of_negatives(frame: Any, filled: Any) -> None:
     """Name columns with filled values below 0 where no observed one is, and what keeps them from it."""
-    below = {name: int((filled[name] < 0).sum()) for name in frame if frame[name].min() >= 0}
-    below = {name: count for name, count in below.items() if count}
-    if below:
-        said = ", ".join(f"{count} in {name!r}" for name, count in below.items())
-        flag = " ".join(shlex.quote(f"{name}=box-cox") for name in below)
-        is_often_0 = any((frame[name] == 0).sum() > _OFTEN * frame[name].count() for name in below)
-        doubt = ", but may fill worse, as many values are 0" if is_often_0 else ""
+    from cgp.tables.frames.codes import negative_fills
+
+    names = [*frame]
+    if below := negative_fills(frame.to_numpy(float), filled[names].to_numpy(float)):
+        said = ", ".join(f"{count} in {names[p]!r}" for p, (count, _) in below.items())
+        flag = " ".join(shlex.quote(f"{names[p]}={kind}") for p, (_, kind) in below.items())
         where = f"filled values below 0, where no observed one is: {said}"
-        say(f"cgp fill: warning: {where}; --transforms {flag} has none{doubt}")
+        say(f"cgp fill: warning: {where}; --transforms {flag} has none")
 
 
 def _read(parsed: argparse.Namespace, summed: Sequence[str]) -> Any:
@@ -182,7 +180,7 @@ def _read(parsed: argparse.Namespace, summed: Sequence[str]) -> Any:
     if silent := [name for name in summed if left.get(name) == EMPTY]:
         table = read_table(parsed.table, **given | {"numbers": [*parsed.numbers, *silent]})
     say(f"{parsed.table.name}\n{as_flags(table.understood.text)}")
-    warnings.filterwarnings("ignore", r"X: \d+ rows? repeats? ")  # one of these lines says so
+    warnings.filterwarnings("ignore", r"X: (\d+ rows? repeats? |filled values below 0)")  # said in flags
     for path in filter(None, (parsed.out, parsed.std)):
         table.check_place(path)
     if not table.gaps:

@@ -26,7 +26,7 @@ from cgp.regression.sums import Sums
 from .answers import Answers
 from .constrained import constrained, split_sums
 from .filled import FilledTable
-from .frames.codes import check_columns, suspected_codes, warn_of_repeats, warn_of_strangers, warn_of_uneven_errors
+from .frames import codes
 from .frames.coordinates import YEAR, Axis, offered_periods
 from .frames.panels import PanelForm, is_panel
 from .frames.table import Table, appended, merged, read_table
@@ -157,8 +157,8 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         table = self._read(X, reset=True)
         sums = known_sums(totals, table, self._axis)
         summed = () if sums is None else np.unique(sums.outputs).tolist()
-        check_columns(table.values, table.names, summed)
-        warn_of_repeats(table, is_time=self._axis.is_time)
+        codes.check_columns(table.values, table.names, summed)
+        codes.warn_of_repeats(table, is_time=self._axis.is_time)
         self.transforms_ = chosen_transforms(self.transforms, table, summed)
         linear, self._curved = split_sums(sums, self.transforms_)
         if self._curved is not None:
@@ -187,7 +187,7 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
             ValueError: if X does not fit.
 
         Warns:
-            UserWarning: if new values look like codes for what is missing, or are left out as fit leaves them out.
+            UserWarning: if new values look like codes or are left out as in fit, or filled ones alone are below 0.
         """
         check_is_fitted(self)
         if hasattr(self, "panel_"):
@@ -198,10 +198,13 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         known = self._filled
         placed = table.placed_in(known.table) if table.is_counted else table
         if placed is None:
-            return known.filled_apart(table)
-        if placed.same_observations(known.table):
-            return table.filled(known.moments[0])
-        return self._conditioned(placed).filled()
+            filled = known.filled_apart(table)
+        elif placed.same_observations(known.table):
+            filled = table.filled(known.moments[0])
+        else:
+            filled = self._conditioned(placed).filled()
+        codes.warn_of_negatives(table, known.table.values, filled)
+        return filled
 
     def update(self, rows: Any) -> Self:
         """Take in further rows of the table; parameters stay as they are.
@@ -234,7 +237,7 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
                 "rows.set_axis(range(first, last + 1)), or times"
             )
         self._warn_of_strangers(table)
-        warn_of_repeats(table, self._parts, is_time=self._axis.is_time)
+        codes.warn_of_repeats(table, self._parts, is_time=self._axis.is_time)
         regressor, before = self.regressor_, len(self.regressor_.gross_errors_)
         if not table.missing.all():
             regressor = regressor.conditioned(table.inputs, self.transforms_.forward(table.values))
@@ -299,7 +302,7 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         """Learn the parameters of many tables, and fill each."""
         form, parts = PanelForm.split(X)
         tables = self._tables(form, parts, reset=True)
-        check_columns(np.concatenate([table.values for table in tables]), tables[0].names)
+        codes.check_columns(np.concatenate([table.values for table in tables]), tables[0].names)
         structure, kernel = panel_options(self, self._axis)
         with progress_line("fit of a panel", shown=bool(self.verbose)) as progress, seeded(self.random_state) as seed:
             self.panel_ = Panel.fit(tables, structure, kernel, seed, progress)
@@ -385,11 +388,11 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         if self.regressor_.structure_ != MultiScale.name:
             known = self._table.values
             seen = np.flatnonzero(~np.isnan(known).all(axis=0))
-            warn_of_strangers(table.values[:, seen], known[:, seen], [table.names[p] for p in seen])
+            codes.warn_of_strangers(table.values[:, seen], known[:, seen], [table.names[p] for p in seen])
 
     def _warn_of_errors(self) -> None:
         """Warn of columns that are quiet and then loud."""
         table = self._filled.table
-        if table.inputs.shape[1] == 1 and not suspected_codes(table.values):
+        if table.inputs.shape[1] == 1 and not codes.suspected_codes(table.values):
             order = np.argsort(table.inputs[:, 0], kind="stable")
-            warn_of_uneven_errors(self._filled.errors()[order], table.names, table.labels(0)[order])
+            codes.warn_of_uneven_errors(self._filled.errors()[order], table.names, table.labels(0)[order])

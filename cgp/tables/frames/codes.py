@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_columns",
+    "negative_fills",
     "suspected_codes",
     "warn_of_codes",
     "warn_of_constants",
+    "warn_of_negatives",
     "warn_of_repeats",
     "warn_of_strangers",
     "warn_of_uneven_errors",
@@ -27,6 +29,8 @@ _LEAST = 3  # smallest number of repetitions
 _LEAST_VALUES = 10  # smallest number of other distinct values of the column
 _TAIL = 0.05  # share of the others on either side of the range that distances are compared with
 
+_OFTEN = 0.05  # share of a column's values that are 0 from which they have a probability of their own
+_NOTHING = 1e-6  # standard deviations of a column: rounding
 _FAR = 20.0  # ranges of the values before
 _LEAST_ERRORS = 40  # of a column, to be compared before and after a row
 _SPLITS = (0.25, 0.5, 0.75)
@@ -84,6 +88,43 @@ def warn_of_constants(values: NDArray[np.float64], names: Sequence[Any]) -> None
         warnings.warn(
             f"X: only one value in {named}: gaps are filled with it, and their "
             "standard deviations say nothing, as how far the column varies is not known; leave it out",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def negative_fills(values: NDArray[np.float64], filled: NDArray[np.float64]) -> dict[int, tuple[int, str]]:
+    """Columns with filled values below 0 where no observed one is, and what keeps them from it.
+
+    Args:
+        values: NaN where missing, ``(n, P)``.
+        filled: the same table filled, or further rows of it, ``(k, P)``.
+
+    Returns:
+        By column: how many there are, and the transform, "rectified" where a twentieth of the observed values is 0.
+
+    Example:
+        >>> negative_fills(np.array([[0.0, -1.0], [3.0, 1.0]]), np.array([[-1.0, -2.0], [-2.0, 0.0]]))
+        {0: (2, 'rectified')}
+    """
+    found = {}
+    for p, column in enumerate(values.T):
+        seen = column[~np.isnan(column)]
+        count = int((filled[:, p] < -_NOTHING * seen.std()).sum()) if seen.size and seen.min() >= 0.0 else 0
+        if count:
+            found[p] = count, "rectified" if (seen == 0.0).mean() >= _OFTEN else "box-cox"
+    return found
+
+
+def warn_of_negatives(table: Table, known: NDArray[np.float64], filled: Any) -> None:
+    """Warn of filled values below 0 in columns where neither the table nor the values of a fit ``(m, P)`` have one."""
+    found = negative_fills(np.concatenate([known, table.values]), table.values_of(filled))
+    if found:
+        keys = table.names if hasattr(table.given, "iloc") else table.positions
+        said = ", ".join(f"{count} in {table.names[p]!r}" for p, (count, _) in found.items())
+        transforms = {keys[p]: kind for p, (_, kind) in found.items()}
+        warnings.warn(
+            f"X: filled values below 0, where no observed one is: {said}; transforms={transforms!r} has none",
             UserWarning,
             stacklevel=3,
         )

@@ -421,7 +421,7 @@ def test_totals_that_do_not_fit_are_said_in_a_line(content, arguments, message, 
     assert "expected --totals FILE" in capsys.readouterr().err
 
 
-def test_what_transforms_cost_is_said_where_many_values_are_zero(capsys):
+def test_the_transform_of_zeros_is_named_where_many_values_are_zero(capsys):
     from cgp.commands.fill import _say_of_negatives
 
     frame = pd.DataFrame(
@@ -429,6 +429,6 @@ def test_what_transforms_cost_is_said_where_many_values_are_zero(capsys):
     )
     _say_of_negatives(frame, frame.fillna(-1.0))
     said = capsys.readouterr().err
-    assert "1 in 'rain', 1 in 'level'; --transforms rain=box-cox level=box-cox has none, but may fill worse" in said
+    assert "1 in 'rain', 1 in 'level'; --transforms rain=rectified level=box-cox has none" in said
     _say_of_negatives(frame, frame.fillna(0.5))
     assert not capsys.readouterr().err

@@ -388,3 +388,22 @@ def test_readings_that_come_twice_are_said():
         imputer.transform(table)
     with pytest.warns(UserWarning, match="rows: 5 rows repeat a time, with the same values"):
         imputer.update(table.iloc[-5:])
+
+
+def test_fills_below_zero_are_said_where_no_reading_is():
+    """Once by a fill, with the transform that has none: also of arrays, and of rows that come later."""
+    level = np.sin(np.arange(40) / 4.0)
+    rain = pd.DataFrame({"rain": np.where(level > 0.0, level, 0.0)})
+    rain[level < -0.8] = np.nan
+    imputer = CorrelatedGPImputer(**QUICK)
+    said = (
+        "X: filled values below 0, where no observed one is: \\d+ in 'rain'; transforms={'rain': 'rectified'} has none"
+    )
+    with pytest.warns(UserWarning, match=said) as record:
+        filled = imputer.fit_transform(rain)
+    assert sum("below 0" in str(each.message) for each in record) == 1
+    assert filled["rain"].min() < 0.0
+    with pytest.warns(UserWarning, match="in 'column 0'; transforms={0: 'rectified'}"):
+        CorrelatedGPImputer(**QUICK).fit_transform(rain.to_numpy())
+    dry = CorrelatedGPImputer(**QUICK, transforms={"rain": "rectified"}).fit_transform(rain)
+    assert dry["rain"].min() >= 0.0
