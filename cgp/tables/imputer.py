@@ -29,7 +29,7 @@ from .filled import FilledTable
 from .frames import codes
 from .frames.coordinates import YEAR, Axis, offered_periods
 from .frames.panels import PanelForm, is_panel
-from .frames.table import Table, appended, merged, read_table
+from .frames.table import Table, appended, check_is_table, merged, read_table
 from .known import known_sums
 from .panel import FilledPanel, Panel, panel_options
 from .tails import Tails, learned_tails, tail_passes
@@ -288,6 +288,7 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
 
     def _read(self, X: Any, *, reset: bool, first: int = 0) -> Table:
         """A table as numbers; in fit, its axis is kept."""
+        check_is_table(X)
         if hasattr(X, "iloc"):
             validate_data(self, X if hasattr(X, "columns") else X.to_frame(), reset=reset, skip_check_array=True)
         else:

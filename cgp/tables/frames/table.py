@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from .coordinates import Axis
 
-__all__ = ["Table", "appended", "input_columns", "merged", "read_table"]
+__all__ = ["Table", "appended", "check_is_table", "input_columns", "merged", "read_table"]
 
 Array = NDArray[Any]
 
@@ -145,6 +146,14 @@ class Table(NamedTuple):
         if not hasattr(self.given, "columns"):
             return type(self.given)(values[:, 0], index=index, name=self.given.name)
         return type(self.given)(values, index=index, columns=self.given.columns[self.positions])
+
+
+def check_is_table(given: Any) -> None:
+    """Refuse a path in the place of a table."""
+    if isinstance(given, str | PathLike):
+        raise ValueError(
+            f"X: expected a table, got a path: cgp.tables.read_table({str(given)!r}).frame is the table of a file"
+        )
 
 
 def input_columns(inputs: Any) -> list[Any]:

@@ -14,7 +14,7 @@ from cgp.regression.inference import Windows
 from cgp.regression.inference.setting import chosen
 from cgp.regression.observations import Observations
 from cgp.tables.frames.coordinates import PERIOD_NAMES, offered_periods
-from cgp.tables.frames.table import Table, read_table
+from cgp.tables.frames.table import Table, check_is_table, read_table
 from cgp.tables.imputer import CorrelatedGPImputer
 from cgp.tables.masking import HiddenBlocks, class_order
 from cgp.tables.transforms.choice import AUTO, chosen_transforms
@@ -87,6 +87,9 @@ def assess_gaps(
         'ridge'
     """
     imputer = CorrelatedGPImputer(random_state=0) if imputer is None else imputer
+    if not isinstance(imputer, CorrelatedGPImputer):
+        raise ValueError(f"imputer: expected a CorrelatedGPImputer(...) that is not fitted, got {imputer!r}")
+    check_is_table(table)
     _check(maskings, share)
     numbers, axis = read_table(table, imputer.inputs, imputer.missing_values)
     _check_columns(numbers)

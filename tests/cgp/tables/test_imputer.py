@@ -1,5 +1,6 @@
 import pickle
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from cgp import CorrelatedGPImputer
+from cgp import CorrelatedGPImputer, assess_gaps
 from cgp.regression import MAP, CorrelatedGPRegressor, MultiScale, Windows
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -407,3 +408,13 @@ def test_fills_below_zero_are_said_where_no_reading_is():
         CorrelatedGPImputer(**QUICK).fit_transform(rain.to_numpy())
     dry = CorrelatedGPImputer(**QUICK, transforms={"rain": "rectified"}).fit_transform(rain)
     assert dry["rain"].min() >= 0.0
+
+
+def test_a_path_or_a_class_is_no_table_and_no_imputer():
+    for given in ("air.csv", Path("air.csv")):
+        said = r"X: expected a table, got a path: cgp.tables.read_table\('air.csv'\).frame is"
+        for use in (CorrelatedGPImputer().fit, CorrelatedGPImputer().estimate, assess_gaps):
+            with pytest.raises(ValueError, match=said):
+                use(given)
+    with pytest.raises(ValueError, match="imputer: expected a CorrelatedGPImputer.*, got <class"):
+        assess_gaps(frame(), CorrelatedGPImputer)
