@@ -66,6 +66,9 @@ def check_alike(path: Path, part: Predictions, known: Predictions) -> None:
 
 
 def _arrays(path: Path) -> dict[str, Array]:
+    if not zipfile.is_zipfile(path):
+        what = "one array" if path.suffix == ".npy" else "a file of another kind, such as text"
+        raise ValueError(f"{path}: expected an .npz of logits and labels, got {what}: {_HOW}")
     try:
         with np.load(path, allow_pickle=False) as file:
             if isinstance(file, np.ndarray):

@@ -132,7 +132,11 @@ _GOOD = {"logits": np.zeros((4, 2)), "labels": np.zeros(4, int)}
     ("arrays", "arguments", "message"),
     [
         (None, [], "no such file"),
-        (b"logits,labels", [], "expected arrays as np.savez("),
+        (
+            b"logits,labels",
+            [],
+            "expected an .npz of logits and labels, got a file of another kind, such as text: ",
+        ),
         ({"labels": np.zeros(4, int)}, [], "expected logits or probabilities, got ['labels']"),
         ({"scores": np.zeros(4), "y": np.zeros(4)}, [], "expected logits or probabilities, got ['scores', 'y']"),
         ({"logits": np.zeros((4, 2))}, [], "expected labels (4,), got none"),
