@@ -57,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=f"examples:\n{fill.EXAMPLES}{assess.EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"cgp {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     commands.add_parser("version", help="print the version")
     fill.add_to(commands)

@@ -29,6 +29,9 @@ def quick(monkeypatch):
     monkeypatch.setattr(imputer.CorrelatedGPImputer, "_regressor", lambda self: original(self).set_params(**quickly))
 
 
+HOURLY = b"time,a\n" + b"".join(b"2024-01-01 0%d:00,%s\n" % (hour, b"" if hour == 4 else b"1.5") for hour in range(9))
+
+
 def readings(rows=30):
     t = np.arange(rows) / 5.0
     table = pd.DataFrame({"when": pd.date_range("2024-01-01", periods=rows, freq="h").astype(str)})
@@ -191,6 +194,8 @@ def test_without_pandas_the_extra_is_named(file, monkeypatch, capsys):
         (b"a,b\n1,\n3,4\n", ["--out", "in.csv"], "expected a place of its own for each file, got one which is read"),
         (b"a,b\n1,\n3,4\n", ["--sums", "day", "x.xlsx"], "expected .csv for sums, means, intervals and"),
         (b"a,b\n1,\n3,4\n", ["--forecast", "few", "y.csv"], "--forecast: expected a number of rows, got 'few'"),
+        (b"a,b\n1,\n3,4\n", ["--sheet", "x"], "in.csv: --sheet x: expected a workbook, got text"),
+        (HOURLY, ["--every", "2h"], "in.csv: --every 2h: expected at most the distance of the rows, 1 h"),
         (b"a,b\n1,\n3,4\n", ["--decimal", "x"], "decimal: expected one of"),
     ],
 )
@@ -249,7 +254,8 @@ def test_without_a_command_there_is_help(capsys):
 def test_help_and_version_need_nothing_heavy():
     script = "import sys, runpy; sys.argv = ['cgp', {!r}]; runpy.run_module('cgp', run_name='__main__')"
     probe = "try:\n exec({0!r})\nexcept SystemExit:\n print(*{{'torch', 'pandas', 'numpy'}} & set(sys.modules))"
-    for argument, first in (("--help", "usage: cgp"), ("version", f"cgp {__version__}")):
+    version = f"cgp {__version__}"
+    for argument, first in (("--help", "usage: cgp"), ("version", version), ("--version", version)):
         code = "import sys\n" + probe.format(script.format(argument))
         done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.stdout.startswith(first), done.stderr

@@ -16,6 +16,7 @@ __all__ = ["Assembled", "absent_times", "median_step", "pivoted", "said_step", "
 _FEW_REPEATS = 0.05  # of the rows
 _SERIES_SHARE = 0.2  # of the rows, that distinct names of series may be
 _HOURS = 24
+_WIDER = 1.5  # of the rows' distance: months are not of one length
 _JITTER = 0.1  # of a step, within which times are those of the clock's round numbers
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 
@@ -137,8 +138,20 @@ def _with_further(places: Any, rows: Rows, every: str) -> Any:
     if rows.times is None:
         known = ", ".join(map(repr, rows.labels)) or "their order"
         raise UnclearError(f"{option('every', every)}: expected rows that are known by times, got {known}")
+    _refuse_wide(rows.times, every)
     added = absent_times(rows.times, every).rename(places.index.name)
     return pd.concat([places, pd.DataFrame(-1, index=added, columns=places.columns)]).sort_index(kind="stable")
+
+
+def _refuse_wide(times: Any, every: str) -> None:
+    """Refuse a distance that is clearly larger than that of rows that are mostly equally far apart."""
+    import pandas as pd
+
+    slots, step = _slots(pd.DatetimeIndex(times.dt.tz_localize(None)).sort_values(), every), median_step(times)
+    apart = times.drop_duplicates().sort_values().diff().dt.total_seconds()
+    wanted = slots.to_series().diff().dt.total_seconds().median() if len(slots) > 1 else np.inf
+    if wanted > _WIDER * step and (apart - step).abs().le(_JITTER * step).mean() > 0.5:
+        raise UnclearError(f"{option('every', every)}: expected at most the distance of the rows, {said_step(step)}")
 
 
 def _slots(local: Any, every: str) -> Any:

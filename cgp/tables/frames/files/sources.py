@@ -157,6 +157,8 @@ def open_source(path: Path, options: ReadOptions) -> Source:
     """Read a file: its cells, and the way back."""
     check_kind(path)
     kind = kind_of_file(path)
+    if options.sheet is not None and kind != "workbook":
+        raise UnclearError(f"{option('sheet', options.sheet)}: expected a workbook, got {kind}, which has no sheets")
     if kind == "parquet":
         return _read_parquet(path)
     if kind == "workbook":

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from cgp.tables.frames.files.assembling import absent_times, median_step, said_step
+from cgp.tables.frames.files.assembling import _refuse_wide, absent_times, median_step, said_step
 from cgp.tables.frames.files.options import UnclearError
 
 
@@ -43,6 +43,18 @@ def test_zones_are_kept():
 def test_other_distances_are_refused(every):
     with pytest.raises(UnclearError, match="expected a duration such as every='1h', 15min or 1D, got"):
         absent(["2024-01-01", "2024-01-03"], every)
+
+
+def test_distances_that_add_nothing_are_refused():
+    """Where rows are mostly equally far apart; months are not of one length, and bursts have no distance."""
+    days = pd.Series(pd.date_range("2024-01-01", periods=40, freq="D"))
+    with pytest.raises(UnclearError, match="every='2D': expected at most the distance of the rows, 1 d"):
+        _refuse_wide(days, "2D")
+    with pytest.raises(UnclearError, match="every='99D'"):
+        _refuse_wide(days, "99D")
+    _refuse_wide(days.drop(range(3, 30, 2)), "1D")
+    _refuse_wide(pd.Series(pd.date_range("2024-01-01", periods=20, freq="MS")), "MS")
+    _refuse_wide(days[days.dt.day.isin([1, 2, 4, 9, 20])], "7D")
 
 
 def test_distances_are_said():

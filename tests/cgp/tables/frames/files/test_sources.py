@@ -178,7 +178,7 @@ def test_a_file_is_written_as_its_own_kind_only(start, ending, tmp_path):
     getattr(frame, write.__name__)(path, index=False)
     table = read_table(path, every="1D")
     if start != ending:
-        with pytest.raises(ValueError, match=f"expected a place for the same kind of file as in{start}"):
+        with pytest.raises(ValueError, match=f"expected a place that ends in {start}, as in{start} is "):
             table.write(table.frame.fillna(2.0), out)
         return
     table.write(table.frame.fillna(2.0), out)
