@@ -147,6 +147,12 @@ class BoxCox(Transform):
         _check("shift", self.shift, self.shift >= 0.0, "a number of at least 0")
         _check("lower", self.lower, math.isfinite(self.lower), "a finite number")
 
+    def __str__(self) -> str:
+        """A logarithm as such."""
+        moved = self.shift - self.lower
+        shifted = f"x {'+' if moved > 0.0 else '-'} {abs(moved)!r}" if moved else "x"
+        return repr(self) if self.power else f"log({shifted})"
+
     @property
     def ends(self) -> tuple[float, float]:
         """The lower one only."""

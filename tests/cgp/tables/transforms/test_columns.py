@@ -39,6 +39,9 @@ def test_what_was_chosen_is_said():
     assert str(Transforms((BoxCox(power=0.5, shift=3.28453875), Unchanged()), ("NO2", "T"))).startswith(
         "NO2: BoxCox(power=0.5, shift=3.28, lower=0)"
     )
+    kinds = BoxCox(shift=3.28453875), BoxCox(), BoxCox(lower=2.0), BoxCox(shift=1.5, lower=-1.0)
+    logs = "a: log(x + 3.28), b: log(x), c: log(x - 2), d: log(x + 2.5)"
+    assert str(Transforms(kinds, tuple("abcd"))) == logs
     assert str(Transforms.none(["T"])) == "none"
 
 
