@@ -34,6 +34,7 @@ _NOTHING = 1e-6  # standard deviations of a column: rounding
 _FAR = 20.0  # ranges of the values before
 _LEAST_ERRORS = 40  # of a column, to be compared before and after a row
 _SPLITS = (0.25, 0.5, 0.75)
+_SMALL = 0.4  # of errors whose median is below it no interval is too narrow: that of standard normal ones is 0.67
 _CLEAR, _UNLIKE = 4.0, 2.0  # standard errors of a sum of ranks, and times that one half's errors are larger
 
 
@@ -224,6 +225,8 @@ def _change(sizes: NDArray[np.float64]) -> tuple[int, float] | None:
     best = int(np.argmax(np.abs(scores)))
     before, after = np.split(sizes, [starts[best]])
     first, second = float(np.median(before)), float(np.median(after))
+    if max(first, second) < _SMALL:
+        return None
     if abs(scores[best]) < _CLEAR or min(first, second) <= 0.0 or max(first, second) < _UNLIKE * min(first, second):
         return None
     return starts[best], second / first

@@ -50,3 +50,12 @@ def test_times_that_repeat_are_named():
     later = read_table(frame.iloc[4:] + 1.0, None, axis=axis)[0]
     with pytest.warns(UserWarning, match=r"rows: 2 rows repeat a time: they .*; rows\[~rows.index.isin"):
         warn_of_repeats(later, [table._replace(inputs=table.inputs - 90.0), table], is_time=True)
+
+
+def test_errors_that_no_interval_is_too_narrow_for_are_not_named():
+    """As of straight lines without noise, whose rounding grows."""
+    errors = 0.02 * np.random.default_rng(0).normal(size=(80, 1))
+    errors[40:] *= 6.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_uneven_errors(errors, ["line"], np.arange(80))
