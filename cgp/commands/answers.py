@@ -7,12 +7,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+from cgp.tables.frames.periods import PERIODS, period_of
+
 from .terminal import say
 
 __all__ = ["add_to", "check", "check_for", "places", "read_totals", "totals_file", "write"]
 
-_PERIODS = {"hour": "h", "day": "D", "week": "W", "month": "MS", "quarter": "QS", "year": "YS", "all": None}
-_SPANS = {name: each.removesuffix("S") for name, each in _PERIODS.items() if each}
+_SPANS = {name: each.removesuffix("S") for name, each in PERIODS.items() if each}
 _BY_TEXT = (("%q", "Q"), ("%d", None), ("%m", "M"), ("%b", "M"), ("%B", "M"))  # the first that a form of times has
 
 
@@ -23,7 +24,7 @@ def add_to(fill: Any) -> None:
             f"--{name}",
             nargs=2,
             metavar=("PERIOD", "FILE"),
-            help=f"write {name} of each {', '.join(_PERIODS)} (or frequency of pandas) with their standard errors",
+            help=f"write {name} of each {', '.join(PERIODS)} (or frequency of pandas) with their standard errors",
         )
     fill.add_argument(
         "--interval", nargs=2, metavar=("LEVEL", "FILE"), help="write the ends of intervals, such as 0.95"
@@ -68,13 +69,13 @@ def check_for(parsed: argparse.Namespace, table: Any) -> None:
     import pandas as pd
 
     for flag, given in (("--sums", parsed.sums), ("--means", parsed.means)):
-        if given is None or (period := _period(given[0])) is None:
+        if given is None or (period := period_of(given[0])) is None:
             continue
         try:
             pd.tseries.frequencies.to_offset(period)
         except ValueError:
             raise ValueError(
-                f"{flag}: expected {', '.join(_PERIODS)}, or a frequency of pandas, got {given[0]!r}"
+                f"{flag}: expected {', '.join(PERIODS)}, or a frequency of pandas, got {given[0]!r}"
             ) from None
         if not isinstance(table.frame.index, pd.DatetimeIndex):
             raise ValueError(f"{flag}: expected 'all', as the rows of this table have no times, got {given[0]!r}")
@@ -86,18 +87,12 @@ def write(parsed: argparse.Namespace, imputer: Any, table: Any) -> None:
     """Write sums, means and a forecast, each with its standard errors beside it, and the ends of intervals."""
     for how, given in (("sum", parsed.sums), ("mean", parsed.means)):
         if given is not None:
-            _write_pairs(imputer, "aggregate", (_period(given[0]), how), table, Path(given[1]))
+            _write_pairs(imputer, "aggregate", (period_of(given[0]), how), table, Path(given[1]))
     if parsed.interval is not None:
         level, path = _level(parsed.interval[0]), Path(parsed.interval[1])
         _write_pairs(imputer, "interval", (level,), table, path, heads=("{} low", "{} high"))
     if parsed.forecast is not None:
         _write_pairs(imputer, "forecast", (int(parsed.forecast[0]),), table, Path(parsed.forecast[1]))
-
-
-def _period(given: str) -> str | None:
-    """What a period is called by pandas, None for all rows."""
-    name = given.lower()
-    return _PERIODS.get(name, _PERIODS.get(name.removesuffix("s"), given))
 
 
 def _level(given: str) -> float:

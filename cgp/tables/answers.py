@@ -7,6 +7,8 @@ from typing import Any, Self
 
 from sklearn.utils.validation import check_is_fitted
 
+from cgp.regression.covariances.structure import check_count
+
 from .filled import Forecast, Interval
 from .storage import read_imputer, write_imputer
 from .totals import Totals
@@ -72,6 +74,7 @@ class Answers:
         Raises:
             ValueError: if there are too few.
         """
+        check_count("count", count, 1)
         return self._filled.draws(count, random_state)
 
     def aggregate(
@@ -92,8 +95,8 @@ class Answers:
         included. Rows that the table does not have are not in a sum: ``frame.asfreq("h")`` adds them.
 
         Args:
-            by: what is summed together: a frequency of pandas for times ("D", "MS"), or a label for each row (a series
-                by its index); None is the whole table, each one of a panel.
+            by: what is summed together: "hour" to "year" or a frequency of pandas for times ("D", "MS"), or a label for
+                each row (a series by its index); None is the whole table, each one of a panel.
             how: "sum", or "mean": the sum divided by that of the weights.
             weights: of each row, ``(n,)``, or of each value, ``(n, P)``, those of pandas by their labels; None is 1.
             include_noise: False for sums of the functions beneath the readings, in which every row is uncertain.

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from cgp.regression import Posterior
 
+from .frames.periods import PERIODS, period_of
 from .transforms.columns import TransformedPosterior
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ def bins_of(by: Any, table: Table, labels: Any) -> Bins:
     """The bins of the rows of a table.
 
     Args:
-        by: a frequency of pandas for rows with times, such as "D"; a label for each row, a series of pandas by its
-            index; or None for one bin.
+        by: for rows with times a word such as "month", or a frequency of pandas such as "D"; a label for each row, a
+            series of pandas by its index; or None for one bin.
         table: n rows.
         labels: the times of its rows, or None.
 
@@ -59,6 +60,7 @@ def bins_of(by: Any, table: Table, labels: Any) -> Bins:
         ValueError: if it is none of these.
     """
     count = len(table.inputs)
+    by = period_of(by) if isinstance(by, str) else by
     if by is None:
         return Bins(np.zeros(count, dtype=np.int64), np.array(["all"]))
     if isinstance(by, str):
@@ -174,7 +176,9 @@ def _calendar(frequency: str, labels: Any) -> Bins:
     try:
         grouper = pd.Grouper(freq=frequency)
     except ValueError as error:
-        raise ValueError(f"by: expected a frequency of pandas, such as 'D' or 'MS', got {frequency!r}") from error
+        raise ValueError(
+            f"by: expected one of {', '.join(PERIODS)}, or a frequency of pandas such as '3h', got {frequency!r}"
+        ) from error
     sizes = pd.Series(0, index=labels[order]).groupby(grouper).size()
     sizes = sizes[sizes > 0]
     numbers = np.empty(len(labels), dtype=np.int64)

@@ -79,7 +79,7 @@ def test_totals_are_those_of_the_joint_covariance(imputer):
     ("arguments", "message"),
     [
         ({"by": "D", "how": "max"}, "how: expected 'sum' or 'mean', got 'max'"),
-        ({"by": "no"}, "by: expected a frequency of pandas, such as 'D' or 'MS', got 'no'"),
+        ({"by": "no"}, "by: expected one of hour, day, .*, all, or a frequency of pandas such as '3h', got 'no'"),
         ({"by": [1, 2]}, r"by: expected a label for each of 40 rows, or a frequency, got shape \(2,\)"),
         ({"weights": [1, 2]}, r"weights: expected finite numbers of shape \(40,\) or \(40, 3\), got \(2,\)"),
         (
@@ -93,6 +93,17 @@ def test_totals_of_nothing_are_refused(imputer, arguments, message):
         imputer.aggregate(**arguments)
     with pytest.raises(ValueError, match="rows of this table have no times"):
         CorrelatedGPImputer(**QUICK).fit(frame().reset_index(drop=True)).aggregate("D")
+
+
+def test_periods_have_the_words_of_the_command_line(imputer):
+    for word, frequency in (("day", "D"), ("months", "MS"), ("all", None)):
+        pd.testing.assert_frame_equal(imputer.aggregate(word).total, imputer.aggregate(frequency).total)
+
+
+@pytest.mark.parametrize("count", [-1, 0, 1.5])
+def test_so_many_draws_are_refused(imputer, count):
+    with pytest.raises(ValueError, match=f"count: expected an integer of at least 1, got {count}"):
+        imputer.draws(count)
 
 
 def test_forecasts_follow_the_table(imputer):
