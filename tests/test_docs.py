@@ -73,7 +73,13 @@ def test_sentences_of_an_output_wrap_and_its_columns_do_not():
 
 @pytest.mark.parametrize(
     ("words", "page"),
-    [("negative values", "gaps"), ("monthly totals", "gaps"), ("monthly totals", "files"), ("day first", "files")],
+    [
+        ("negative values", "gaps"),
+        ("rain and other zeros", "gaps"),
+        ("monthly totals", "gaps"),
+        ("monthly totals", "files"),
+        ("day first", "files"),
+    ],
 )
 def test_what_people_search_for_is_on_its_page(words, page):
     """The search of the built pages finds words that a page has: those that a user types, not ours for them."""
