@@ -155,7 +155,7 @@ def test_what_a_column_cannot_have_is_refused(asked, message):
 
 def test_a_later_value_that_has_no_logarithm_is_named():
     imputer = CorrelatedGPImputer(transforms={0: BoxCox()}, **QUICK).fit(skewed())
-    with pytest.raises(ValueError, match="column 'column 0': expected values that BoxCox.* takes, got -1"):
+    with pytest.raises(ValueError, match=r"column 'column 0': expected values that log\(x\) takes, got -1"):
         imputer.update(np.array([[-1.0, 0.0, 0.5]]))
 
 
