@@ -233,7 +233,7 @@ def bins_of(inputs: Array, values: Array, sums: Sums, output: int) -> Bins:
     for low, high, count, mean in sorted(spans):
         if low > end:
             end, inside = high, values[(inputs[:, 0] >= low) & (inputs[:, 0] <= high)]
-            enough = np.isfinite(inside).mean(0) >= _ENOUGH
+            enough = np.isfinite(inside).sum(0) >= _ENOUGH * count
             means = np.where(enough, np.nansum(inside, axis=0) / np.isfinite(inside).sum(0).clip(min=1), np.nan)
             means[output] = mean
             bins.append((low, high, count, means))

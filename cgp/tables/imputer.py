@@ -30,7 +30,7 @@ from .frames import codes
 from .frames.coordinates import YEAR, Axis, offered_periods
 from .frames.panels import PanelForm, is_panel
 from .frames.table import Table, appended, check_is_table, merged, read_table
-from .known import known_sums
+from .known import known_sums, warn_of_beyond
 from .panel import FilledPanel, Panel, panel_options
 from .tails import Tails, learned_tails, tail_passes
 from .transforms.choice import chosen_transforms
@@ -145,7 +145,8 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
 
         Warns:
             UserWarning: if a value looks like a code for what is missing, a column with gaps has one value only, or
-                times repeat.
+                times repeat, or a total reaches over rows before the first or after the last one, which are taken for
+                rows without a value.
         """
         for name in ("conformal_", "panel_", "regressor_", "tails_", "transforms_"):  # of another table
             if hasattr(self, name):
@@ -157,6 +158,8 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         table = self._read(X, reset=True)
         sums = known_sums(totals, table, self._axis)
         summed = () if sums is None else np.unique(sums.outputs).tolist()
+        if sums is not None:
+            warn_of_beyond(sums, table)
         codes.check_columns(table.values, table.names, summed)
         codes.warn_of_repeats(table, is_time=self._axis.is_time)
         self.transforms_ = chosen_transforms(self.transforms, table, summed)

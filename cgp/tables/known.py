@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from .frames.coordinates import Axis
     from .frames.table import Table
 
-__all__ = ["KnownTotals", "known_sums"]
+__all__ = ["KnownTotals", "known_sums", "warn_of_beyond"]
 
 Array = NDArray[Any]
 
@@ -25,6 +26,8 @@ _FARTHEST = 1.5  # steps between rows of an interval that has all its rows
 _REGULAR = 0.9  # share of steps that are near their median, in a table that has a step
 _NEAR = 0.3  # of the median step
 _ROUNDING = 1e-6  # of a total
+_FEWEST = 3  # rows that have a step
+_ON_STEP = 1e-3  # steps by which rows may be off their places
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +62,7 @@ class KnownTotals:
 
 
 def known_sums(totals: Any, table: Table, axis: Axis) -> Sums | None:
-    """Totals as sums over the rows of a table.
+    """Totals as sums over the rows of a table, and over those at its step before its first and after its last one.
 
     Args:
         totals: by name of column a series or :class:`KnownTotals`; a frame, or a series with the name of its column.
@@ -87,6 +90,20 @@ def known_sums(totals: Any, table: Table, axis: Axis) -> Sums | None:
         for field in ("places", "weights", "values", "noise", "of_readings")
     )
     return Sums(places, weights, sums, values, noise, of_readings, names)
+
+
+def warn_of_beyond(sums: Sums, table: Table) -> None:
+    """Warn of sums over rows before the first and after the last one of a table."""
+    first, last = table.inputs[:, 0].min(), table.inputs[:, 0].max()
+    for column in np.unique(sums.outputs):
+        places = np.unique(sums.places[sums.outputs == column, 0])
+        before, after = int((places < first).sum()), int((places > last).sum())
+        if before or after:
+            warnings.warn(
+                f"totals: those of {table.names[column]!r} reach over rows that the table does not have, {before} "
+                f"before its first and {after} after its last, which are taken for rows without a value",
+                stacklevel=2,
+            )
 
 
 def _by_column(totals: Any, table: Table) -> dict[int, KnownTotals]:
@@ -131,8 +148,10 @@ def _of_column(column: int, totals: KnownTotals, table: Table, axis: Axis) -> Su
     if not (np.isfinite(noise) & (noise >= 0.0)).all():
         raise ValueError(f"noise: expected a variance, or one for each of {len(kept)} totals, got {totals.noise!r}")
     names = tuple(f"{table.names[column]!r} {label}" for label in labels)
-    rows = _rows(_spans(labels, table, axis), table, names)
-    weights = checked_weights(totals.weights, table)[:, column]
+    spans, weights = _spans(labels, table, axis), checked_weights(totals.weights, table)[:, column]
+    beyond = _beyond(spans, table, axis) if totals.weights is None else np.empty(0)
+    table, weights = _with_rows(table, beyond), np.pad(weights, (0, len(beyond)), constant_values=1.0)
+    rows = _rows(spans, table, names, len(beyond))
     sums = np.repeat(np.arange(len(rows)), [len(each) for each in rows])
     at = np.concatenate([np.empty(0, dtype=np.int64), *rows])
     shares = weights[at]
@@ -168,11 +187,58 @@ def _spans(labels: Any, table: Table, axis: Axis) -> _Spans:
     return _Spans(coordinate.numbers(left), coordinate.numbers(right), closed)
 
 
-def _rows(spans: _Spans, table: Table, names: tuple[str, ...]) -> list[Array]:
-    """The rows of each interval; refused where some are not in the table."""
+def _beyond(spans: _Spans, table: Table, axis: Axis) -> Array:
+    """The inputs of rows before the first and after the last one that intervals reach over, if rows have a step."""
+    inputs = np.unique(table.inputs[:, 0])
+    overlap = (spans.left <= inputs[-1]) & (spans.right >= inputs[0])
+    if len(inputs) < _FEWEST or not overlap.any():
+        return np.empty(0)
+    step = float(np.median(np.diff(inputs)))
+    low, high = spans.left[overlap].min(), spans.right[overlap].max()
+    before, after = (max(int(np.ceil(far / step)), 0) + 1 for far in (inputs[0] - low, high - inputs[-1]))
+    times, coordinate = axis.times(table.given), axis.coordinates[0] if axis.coordinates else None
+    frequency = None if times is None else _frequency(times.unique().sort_values())
+    if frequency is not None and coordinate is not None:
+        import pandas as pd
+
+        first, last = times.min(), times.max()
+        ends = pd.date_range(end=first, periods=before + 1, freq=frequency)[:-1]
+        ends = ends.append(pd.date_range(start=last, periods=after + 1, freq=frequency)[1:])
+        found = coordinate.numbers(ends)
+    elif np.allclose(np.diff(inputs) / step, np.round(np.diff(inputs) / step), rtol=0.0, atol=_ON_STEP):
+        found = np.concatenate(
+            [inputs[0] - step * np.arange(before, 0, -1), inputs[-1] + step * np.arange(1, after + 1)]
+        )
+    else:
+        return np.empty(0)
+    return found[(found >= low) & (found <= high)]
+
+
+def _frequency(times: Any) -> Any:
+    """The frequency of times in order, such as that of months, which are of several lengths; None if there is none."""
+    import pandas as pd
+
+    if times.freq is not None:
+        return times.freq
+    return pd.infer_freq(times)
+
+
+def _with_rows(table: Table, inputs: Array) -> Table:
+    """A table with further rows without values at its end."""
+    shape = len(inputs), table.values.shape[1]
+    values, left_out = np.full(shape, np.nan), np.zeros(shape, dtype=bool)
+    return table._replace(
+        inputs=np.concatenate([table.inputs, inputs[:, None]]),
+        values=np.concatenate([table.values, values]),
+        left_out=np.concatenate([table.left_out, left_out]),
+    )
+
+
+def _rows(spans: _Spans, table: Table, names: tuple[str, ...], num_beyond: int) -> list[Array]:
+    """The rows of each interval; refused where some are not in the table, whose last ones are beyond its ends."""
     inputs = table.inputs[:, 0]
     order = np.argsort(inputs, kind="stable")
-    inputs = inputs[order]
+    inputs, is_given = inputs[order], np.append(order < len(inputs) - num_beyond, False)
     first = np.searchsorted(inputs, spans.left, side="left" if spans.closed[0] else "right")
     last = np.searchsorted(inputs, spans.right, side="right" if spans.closed[1] else "left")
     steps = np.diff(np.unique(inputs))
@@ -180,12 +246,12 @@ def _rows(spans: _Spans, table: Table, names: tuple[str, ...]) -> list[Array]:
     is_regular = len(steps) and np.mean(np.abs(steps - step) < _NEAR * step) > _REGULAR
     farthest = _FARTHEST * (step if is_regular else steps.max(initial=0.0))
     for name, begin, end, low, high in zip(names, spans.left, spans.right, first, last, strict=True):
-        gaps = np.diff([begin, *inputs[low:high], end])
+        gaps, count = np.diff([begin, *inputs[low:high], end]), int(is_given[low:high].sum())
         ends = gaps[0] + gaps[-1] - (not any(spans.closed)) * step  # a row may stand for the step before or after it
-        if low >= high or max(ends, gaps[1:-1].max(initial=0.0)) > farthest:
+        if not count or max(ends, gaps[1:-1].max(initial=0.0)) > farthest:
             raise ValueError(
-                f"totals: expected a row of the table at every step of {name}, got {high - low}: rows that the table "
-                "lacks, before its first or after its last too, are added by frame.asfreq, or frame.reindex"
+                f"totals: expected a row of the table at every step of {name}, got {count}: rows that the table "
+                "lacks are added by frame.asfreq, or frame.reindex"
             )
     return [order[low:high] for low, high in zip(first, last, strict=True)]
 

@@ -7,7 +7,7 @@ import pytest
 from cgp.regression import Windows
 from cgp.tables import CorrelatedGPImputer, KnownTotals
 from cgp.tables.frames.table import read_table
-from cgp.tables.known import known_sums
+from cgp.tables.known import known_sums, warn_of_beyond
 
 DAYS = 60
 
@@ -110,12 +110,90 @@ def test_intervals_have_their_rows(index, expected):
     _, frame = series(pd.date_range("2023-01-02", periods=DAYS, freq="D"))
     table, axis = read_table(frame, None)
     if isinstance(index, pd.PeriodIndex):  # the month begins before the table
-        with pytest.raises(ValueError, match=r"every step of 'rain' 2023-01, got 30: rows that the table"):
-            known_sums({"rain": pd.Series([1.0], index=index)}, table, axis)
+        with pytest.raises(ValueError, match=r"every step of 'rain' 2023-01, got 28: rows that the table"):
+            known_sums({"rain": pd.Series([1.0], index=index)}, *read_table(frame.drop(frame.index[[7, 8]]), None))
         table, axis = read_table(frame.asfreq("D").reindex(pd.date_range("2023-01-01", periods=70)), None)
         expected = list(range(31))
     sums = known_sums({"rain": pd.Series([1.0], index=index)}, table, axis)
     np.testing.assert_array_equal(sums.places, np.column_stack([table.inputs[expected, 0], np.ones(len(expected))]))
+
+
+def places_of(index, totals):
+    """The first and the last place of a total, and their number."""
+    table, axis = read_table(pd.DataFrame({"rain": np.arange(len(index)) * 1.0}, index=index), None)
+    sums = known_sums({"rain": totals}, table, axis)
+    warn_of_beyond(sums, table)
+    return [str(each) for each in axis.coordinates[0].labels(np.unique(sums.places[:, 0])[[0, -1]])], len(sums.places)
+
+
+@pytest.mark.parametrize(
+    ("index", "total", "ends", "count"),
+    [
+        (pd.date_range("2023-01-03", "2023-02-25"), "2023-01", ["2023-01-01 00:00:00", "2023-01-31 00:00:00"], 31),
+        (pd.date_range("2023-01-03", "2023-02-25"), "2023-02", ["2023-02-01 00:00:00", "2023-02-28 00:00:00"], 28),
+        (pd.date_range("2023-01-20 12:00", periods=40, freq="h"), "2023-01-20", None, 24),
+        (
+            pd.date_range("2023-03-01", periods=20, freq="MS"),
+            "2023",
+            ["2023-01-01 00:00:00", "2023-12-01 00:00:00"],
+            12,
+        ),
+        (
+            pd.date_range("2023-03-31", periods=20, freq="ME"),
+            "2023",
+            ["2023-01-31 00:00:00", "2023-12-31 00:00:00"],
+            12,
+        ),
+        (pd.date_range("2023-03-26", periods=5, tz="Europe/Berlin"), "2023-03", None, 31),
+    ],
+)
+def test_totals_reach_over_the_ends_of_the_table_at_its_step(index, total, ends, count):
+    period = pd.PeriodIndex([total], freq={4: "Y", 7: "M", 10: "D"}[len(total)])
+    with pytest.warns(UserWarning, match=r"'rain' reach over rows that the table does not have, \d+ before its first"):
+        found = places_of(index, pd.Series([1e6], index=period))
+    assert found[1] == count
+    assert ends is None or found[0] == ends
+
+
+def test_totals_beyond_the_ends_are_those_of_a_table_with_more_rows():
+    full, frame = series()
+    totals, options = weekly(full), {"structure": "coregionalised", "inference": "map", "random_state": 0}
+    some = frame[2:-2]
+    with pytest.warns(UserWarning, match="2 before its first and 5 after its last"):
+        imputer = CorrelatedGPImputer(**options).fit(some, totals={"rain": totals})
+    more = some.reindex(pd.date_range("2023-01-02", "2023-03-05"))
+    other = CorrelatedGPImputer(**options).fit(more, totals={"rain": totals})
+    for found, expected in ((imputer.transform(some), other.transform(more)), (imputer.std_, other.std_)):
+        pd.testing.assert_frame_equal(
+            found, expected.loc[some.index], atol=0.05, check_freq=False
+        )  # priors of the span
+    pd.testing.assert_series_equal(by_week(imputer.transform(some), totals)[1:-1], totals[1:-1], rtol=1e-10)
+    assert imputer.aggregate("W").std["rain"].iloc[0] > 0.0
+
+
+def test_logarithms_have_totals_that_reach_over_the_ends():
+    full, _ = series()
+    some = full.assign(rain=full["rain"].where(full.index < "2023-02-15"))[2:-2]
+    imputer = CorrelatedGPImputer(
+        transforms={"rain": "log"}, structure="coregionalised", inference="map", random_state=0
+    )
+    with pytest.warns(UserWarning, match="reach over rows"):
+        imputer.fit(some, totals={"rain": weekly(full)})
+    filled = imputer.transform(some)
+    pd.testing.assert_series_equal(by_week(filled, weekly(full))[6:-1], weekly(full)[6:-1], rtol=1e-10)
+    assert ((filled["rain"] - full["rain"]) / imputer.std_["rain"])[-5:].abs().max() < 4.0
+
+
+@pytest.mark.parametrize("step", ["irregular", "weighted", "apart"])
+def test_what_lies_beyond_the_ends_is_refused_where_it_is_not_known(step):
+    index = pd.date_range("2023-01-03", periods=40)
+    index = index[[0, 1, 3, *range(4, 40)]] + pd.to_timedelta(np.arange(39) % 7 * (step == "irregular"), unit="h")
+    total = pd.Series([1e6], index=pd.PeriodIndex(["2022-12" if step == "apart" else "2023-01"], freq="M"))
+    if step != "irregular":
+        index = pd.date_range("2023-01-03", periods=39)
+    totals = KnownTotals(total, weights=np.ones(39)) if step == "weighted" else total
+    with pytest.raises(ValueError, match="expected a row of the table at every step of 'rain' 202"):
+        places_of(index, totals)
 
 
 def test_periods_are_those_of_the_rows_time_zone():
@@ -147,7 +225,6 @@ def test_what_cannot_be_used_is_refused():
     totals = weekly(full)
     _refused({"snow": totals[:8]}, r"expected columns of the table, \['flow', 'rain'\], got \['snow'\]")
     _refused({"rain": totals[:8].to_timestamp()}, r"got DatetimeIndex: monthly.to_period\('M'\)")
-    _refused({"rain": totals}, "every step of 'rain' 2023-02-27/2023-03-05, got 4")
     _refused({"rain": KnownTotals(totals[:8], noise=-1.0)}, "noise: expected a variance")
     _refused({"rain": 3.0}, "expected a series of pandas for a column, got float")
     with pytest.raises(ValueError, match="of: expected 'readings' or 'process'"):

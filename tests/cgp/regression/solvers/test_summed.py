@@ -21,13 +21,18 @@ def few_sums(request, monkeypatch):
 
 
 TIMES = np.array([0.0, 0.7, 1.1, 2.0, 2.2, 3.5, 4.1, 4.9, 6.0, 6.3])
+BEYOND = np.array([-1.3, 7.5])  # where there are no readings
 
 
 def sums(of_readings):
-    """A total, one that overlaps it with weights over two outputs, and a noisy mean of an output without values."""
-    parts = [(range(2, 7), [0], 1.0), (range(4, 9), [0, 1], 0.5), (range(10), [2], 0.1)]
+    """A total, one that overlaps it with weights over two outputs, and a noisy mean of an output without values.
+
+    The last two reach over the ends of the readings.
+    """
+    parts = [(range(2, 7), [0], 1.0), ((4, 5, 6, 7, 8, 11), [0, 1], 0.5), (range(12), [2], 0.1)]
+    times = np.concatenate([TIMES, BEYOND])
     terms = [
-        (TIMES[i], p, weight * (1 + 0.1 * i * (m == 1)), m)
+        (times[i], p, weight * (1 + 0.1 * i * (m == 1)), m)
         for m, (rows, outputs, weight) in enumerate(parts)
         for i in rows
         for p in outputs
