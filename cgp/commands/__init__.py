@@ -6,9 +6,11 @@ import argparse
 import sys
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 from cgp import __version__
 from cgp.commands import assess, fill
+from cgp.spelling import meant
 
 from .terminal import in_flags, say, shown_by
 
@@ -50,8 +52,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that says which flag or choice somebody may have meant; the parsers of its commands are such, too."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """What is known and what is not: a flag that is not ends here, as a command's parser knows those near it."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        flags = [text.partition("=")[0] for text in unknown if text.startswith("--")]
+        if flags:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{meant(flags, self._option_string_actions)}")
+        return parsed, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Argparse's, with the nearest choice."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            error.message += meant([value], action.choices or ())
+            raise
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="cgp",
         description="Correlated Gaussian processes: fill the gaps of a table, assess a classifier's probabilities.",
         epilog=f"examples:\n{fill.EXAMPLES}{assess.EXAMPLES}",

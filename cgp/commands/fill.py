@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from cgp.spelling import meant
+
 from . import answers
 from .terminal import check_extras, check_files, check_pictures, check_places, say, write_picture
 
@@ -150,7 +152,10 @@ def _transforms(given: list[str] | None, columns: list[str]) -> Any:
     if len(pairs) == 1 and not pairs[0][1]:
         return pairs[0][2]
     if odd := [text for text, (name, _, _) in zip(given or (), pairs, strict=True) if name not in columns]:
-        raise ValueError(f"--transforms: expected one KIND, or COLUMN=KIND of columns to fill, {columns}, got {odd}")
+        near = meant((text.rpartition("=")[0] for text in odd), columns)
+        raise ValueError(
+            f"--transforms: expected one KIND, or COLUMN=KIND of columns to fill, {columns}, got {odd}{near}"
+        )
     return {name: kind for name, _, kind in pairs} or "auto"
 
 

@@ -91,10 +91,25 @@ def _logits(path: Path, arrays: dict[str, Array]) -> Array:
     if not _is_finite(values):
         raise ValueError(f"{path}: expected finite {given[0]}, got NaN or infinities")
     if given[0] == "probabilities":
-        if values.min() < 0 or abs(values.sum(-1) - 1.0).max() > 1e-3:
-            raise ValueError(f"{path}: expected probabilities that are positive and sum to 1, got others")
+        if odd := _odd(values):
+            raise ValueError(f"{path}: probabilities: expected numbers of 0 to 1 whose rows sum to 1, got {odd}")
         return np.log(np.maximum(values if values.ndim == 2 else values.mean(0), np.finfo(np.float32).tiny))
     return values if values.ndim == 2 else _averaged(values)
+
+
+def _odd(values: Array) -> str:
+    """What numbers that should be probabilities are instead, and what to do; empty where they are such."""
+    sums = values.sum(-1)
+    if values.min() >= 0 and abs(sums - 1.0).max() <= 1e-3:
+        return ""
+    if values.min() < 0:
+        return f"{values.min():.4g}, such as logits or logarithms have: save them as logits=..."
+    if abs(sums - 100.0).max() <= 0.5:
+        return "rows that sum to 100, such as percentages: divide them by 100"
+    what = f"rows that sum to {sums.min():.4g} … {sums.max():.4g}"
+    if values.max() <= 1:
+        return f"{what}, such as of several labels each: divide each row by its sum if one class is right"
+    return f"{what} and values to {values.max():.4g}: save them as logits=... if they are such"
 
 
 def _averaged(logits: Array) -> Array:

@@ -50,6 +50,7 @@ GUIDES = (
     "fine-tuning",
     "gaps",
     "gpytorch",
+    "hourly",
     "known-totals",
     "many-inputs",
     "markov",

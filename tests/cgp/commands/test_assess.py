@@ -128,6 +128,11 @@ def test_probabilities_and_draws_are_read(saved, capsys):
 _GOOD = {"logits": np.zeros((4, 2)), "labels": np.zeros(4, int)}
 
 
+def _saved(row):
+    """Four rows saved as probabilities."""
+    return {"probabilities": np.tile(row, (4, 1)), "labels": np.zeros(4, int)}
+
+
 @pytest.mark.parametrize(
     ("arrays", "arguments", "message"),
     [
@@ -143,7 +148,10 @@ _GOOD = {"logits": np.zeros((4, 2)), "labels": np.zeros(4, int)}
         (_GOOD | {"labels": np.zeros(3, int)}, [], "expected labels (4,) of integers, got int64 (3,)"),
         (_GOOD | {"labels": np.full(4, 2)}, [], "expected labels in 0 … 1, got 2 … 2"),
         (_GOOD | {"logits": np.full((4, 2), np.nan)}, [], "expected finite logits"),
-        ({"probabilities": np.ones((4, 2)), "labels": np.zeros(4, int)}, [], "sum to 1"),
+        (_saved([0.9, 0.6]), [], "whose rows sum to 1, got rows that sum to 1.5 … 1.5, such as of several labels each"),
+        (_saved([90.0, 10.0]), [], "got rows that sum to 100, such as percentages: divide them by 100"),
+        (_saved([2.5, -1.0]), [], "got -1, such as logits or logarithms have: save them as logits=..."),
+        (_saved([2.5, 1.0]), [], "got rows that sum to 3.5 … 3.5 and values to 2.5: save them as logits=... if"),
         (_GOOD | {"features": np.zeros((3, 2))}, [], "expected finite features (4, d), got shape (3, 2)"),
         (_GOOD | {"features": np.full((4, 2), "a")}, [], "expected finite features (4, d), got shape (4, 2) of <U1"),
         (_GOOD, ["--picture", "/nowhere/x.png"], "no folder /nowhere"),

@@ -185,6 +185,8 @@ def test_without_pandas_the_extra_is_named(file, monkeypatch, capsys):
         (b"a,b\nx,u\ny,v\n", [], "expected a column of numbers, got none"),
         (b"a,b\nx,1 mm\ny,2 mm\n", [], "numbers with units: '1 mm' in 'b'"),
         (b"a,b\n1,\n3,4\n", ["--index", "c"], "expected columns of the table, ['a', 'b'], got ['c']"),
+        (b"day,b\n1,\n3,4\n", ["--index", "Dy"], "got ['Dy']; did you mean 'day'?"),
+        (b"wind,b\n1,\n3,4\n", ["--leave", "wnd"], "got ['wnd']; did you mean 'wind'?"),
         (b"a,b\n1,\n3,4\n", ["--out", "/nowhere/x.csv"], "no folder /nowhere"),
         (b"a,b\n1,\n3,4\n", ["--out", "x.json"], "got '.json'"),
         (b"a,b\n1,\n3,4\n", ["--out", "x.zip"], "got '.zip'"),
@@ -249,6 +251,21 @@ def test_without_a_command_there_is_help(capsys):
         commands.main([])
     assert ended.value.code == 0
     assert "cgp fill readings.csv --out filled.csv" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["fil", "in.csv"], "fill"),
+        (["fill", "in.csv", "--out", "x.csv", "--picure", "x.png"], "--picture"),
+        (["fill", "in.csv", "--out", "x.csv", "--dayfrist=yes"], "--dayfirst"),
+    ],
+)
+def test_misspelt_commands_and_flags_are_told_the_nearest(arguments, meant, capsys):
+    with pytest.raises(SystemExit) as ended:
+        commands.main(arguments)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith(f"; did you mean '{meant}'?\n")
 
 
 def test_help_and_version_need_nothing_heavy():

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cgp.extras import needs_extra
+from cgp.spelling import meant
 
 from .assembling import Assembled, median_step, pivoted, said_step, wide
 from .columns import PADDED, Columns, columns_of
@@ -67,7 +68,7 @@ def _read(path: Path, options: ReadOptions) -> TableFile:
     layout = layout_of(source.grid, replace(options, **_TYPED) if is_typed else options)
     cells = cells_of(source.grid, layout)
     if absent := [name for name in (*options.long, *options.leave, *options.numbers) if name not in cells]:
-        raise ValueError(f"expected columns of the table, {[*cells]}, got {absent}")
+        raise ValueError(f"expected columns of the table, {[*cells]}, got {absent}{meant(absent, cells)}")
     by_time = replace(options, index=options.long[1:2]) if options.long else options
     layout, cells = (layout, cells) if is_typed else _filled_rows(layout, cells, by_time)
     rows = rows_of(cells, by_time)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from cgp.spelling import meant
+
 from .numbers import form_of_numbers, kind_of, looks_like_number, main_kind
 from .options import ReadOptions, UnclearError, option
 from .times import DECIMAL_HOURS, TimeForm, Times, looks_like_time, read_times
@@ -57,7 +59,7 @@ def rows_of(cells: Any, options: ReadOptions) -> Rows:
     """What the rows of a frame of text are known by."""
     named = [] if options.index is None or isinstance(options.index, bool) else [*options.index]
     if absent := [name for name in (*named, *options.inputs) if name not in cells]:
-        raise ValueError(f"expected columns of the table, {[*cells]}, got {absent}")
+        raise ValueError(f"expected columns of the table, {[*cells]}, got {absent}{meant(absent, cells)}")
     if named:
         return _named(cells, named, options)
     if options.inputs:

@@ -16,6 +16,7 @@ from .options import UnclearError, option
 __all__ = ["BLANK", "COMPRESSED", "ONE_COLUMN", "Encoded", "Grid", "packed", "read_text", "split"]
 
 COMPRESSED: Mapping[str, Any] = {".gz": gzip, ".bz2": bz2, ".xz": lzma}
+_PACKED = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".xz": b"\xfd7zXZ"}
 BLANK = " "  # any number of them
 ONE_COLUMN = "\x1f"  # is in no text
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
@@ -44,7 +45,9 @@ def read_text(path: Path, encoding: str | None = None) -> Encoded:
     try:
         content = content if module is None else module.decompress(content)
     except (OSError, EOFError, ValueError, lzma.LZMAError) as error:
-        raise ValueError(f"{path}: expected a compressed table, got a damaged file: {error}") from error
+        is_packed = content.startswith(_PACKED[path.suffix.lower()])
+        what = f"a damaged file: {error}" if is_packed else f"one that is not: rename it {path.stem}, or compress it"
+        raise ValueError(f"{path}: expected a compressed table, got {what}") from error
     if not content.strip():
         raise ValueError(f"{path}: expected a table, got an empty file")
     mark, marked = next(((mark, name) for mark, name in _MARKS if content.startswith(mark)), (b"", None))

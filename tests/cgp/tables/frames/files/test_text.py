@@ -99,6 +99,11 @@ def test_compressed_files_are_read_and_written(ending, module, tmp_path):
     path.write_bytes(module.compress(b"a,b\n" * 99)[:-9])
     with pytest.raises(ValueError, match="expected a compressed table, got a damaged file"):
         read_text(path)
+    path.write_bytes(b"a,b\n")
+    with pytest.raises(
+        ValueError, match=r"expected a compressed table, got one that is not: rename it in\.csv, or compress"
+    ):
+        read_text(path)
 
 
 @pytest.mark.parametrize(("content", "got"), [(b"", "an empty file"), (b" \n", "an empty file"), (b"a\0b", "no text")])

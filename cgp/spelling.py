@@ -1,0 +1,28 @@
+"""What somebody may have meant by a name that is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+__all__ = ["meant"]
+
+
+def meant(given: Iterable[object], known: Iterable[object]) -> str:
+    """The end of a message about names that are not known: the nearest known one of each, if one is near.
+
+    Args:
+        given: names that are not known.
+        known: names that are.
+
+    Returns:
+        Text that begins with a semicolon, or nothing.
+
+    Example:
+        >>> meant(["Ozon", "x"], ["ozone", "wind"])
+        "; did you mean 'ozone'?"
+    """
+    names = {str(name).casefold(): str(name) for name in known}
+    near = [get_close_matches(str(name).casefold(), names, n=1) for name in given]
+    found = dict.fromkeys(names[match] for matches in near for match in matches)
+    return f"; did you mean {', '.join(map(repr, found))}?" if found else ""
