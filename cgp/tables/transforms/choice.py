@@ -17,7 +17,7 @@ from cgp.tables.frames.table import Table
 from .columns import Transforms
 from .kinds import BoxCox, Logit, Rectified, Transform, Unchanged, YeoJohnson
 
-__all__ = ["AUTO", "chosen_transforms", "restored_setting", "setting_content"]
+__all__ = ["AUTO", "chosen_transforms", "has_atoms", "restored_setting", "setting_content"]
 
 Array = NDArray[Any]
 
@@ -73,6 +73,11 @@ def chosen_transforms(asked: Any, table: Table, summed: Sequence[int] = ()) -> T
             for p, options in enumerate(candidates)
         ]
     return Transforms(tuple(kinds), names)
+
+
+def has_atoms(asked: Any, table: Table) -> bool:
+    """Whether a column is asked to have a bound that many of its values are at."""
+    return any(each == Rectified.name or isinstance(each, Rectified) for each in _by_column(asked, table))
 
 
 def setting_content(asked: Any) -> Any:

@@ -6,8 +6,8 @@ import pytest
 
 from cgp import CorrelatedGPImputer
 from cgp.tables.frames.table import read_table
-from cgp.tables.transforms.choice import chosen_transforms, restored_setting, setting_content
-from cgp.tables.transforms.kinds import BoxCox, Logit, Unchanged, YeoJohnson
+from cgp.tables.transforms.choice import chosen_transforms, has_atoms, restored_setting, setting_content
+from cgp.tables.transforms.kinds import BoxCox, Logit, Rectified, Unchanged, YeoJohnson
 from tests.cgp.tables.transforms.test_columns import QUICK, skewed
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -169,3 +169,11 @@ def test_a_declared_family_finds_its_power():
     latent = series()
     assert chosen(np.exp(latent), "box-cox")[0].power == 0.0
     assert isinstance(chosen(latent, "yeo-johnson")[0], YeoJohnson)
+
+
+def test_atoms_are_those_of_columns_that_are_asked_to_have_a_bound():
+    table, _ = read_table(pd.DataFrame({"rain": [0.0, 1.0], "flow": [1.0, 2.0]}), None)
+    for asked in ("rectified", {"rain": "rectified"}, {"flow": Rectified()}):
+        assert has_atoms(asked, table)
+    for asked in ("auto", None, {"rain": "log"}):
+        assert not has_atoms(asked, table)
