@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from sklearn.utils import check_random_state
 from cgp.regression import Posterior
 from cgp.regression.posterior import Marginals
 from cgp.regression.solvers.model import first_member
-from cgp.regression.solvers.summed import SummedSeriesRegression
+from cgp.regression.solvers.summed import SummedReadings, SummedSeriesRegression
 from cgp.regression.sums import GivenSums, Sums
 
 from .slices import Curve, CurvedTotals, sliced_draws
@@ -27,6 +29,7 @@ Array = NDArray[Any]
 
 _CHAINS, _OF_A_MEMBER = 50, 4  # chains, and of each member of a mixture at least
 _DRAWS, _FEWEST_DRAWS, _MOST_DRAWN = 1000, 200, 5_000_000  # for moments; values that are held
+_FEW = 1000  # rows that are drawn by a root of their covariance
 _LINEARISED, _STEP, _NEAR = 4, 1.0, 0.1  # times, and deviations by which the mode moves, and may move still
 _AT_AN_END = 1e-9  # of a total's size
 
@@ -100,13 +103,14 @@ class ConstrainedPosterior(TransformedPosterior):
         terms = self.known.given.places
         every = torch.cat([terms, torch.as_tensor(rows, dtype=terms.dtype)])
         source = check_random_state(random_state)
-        parts = []
         pairs = zip(self.latent.models, self.latent.conditions, strict=True)
-        members = [each for model, condition in pairs for each in model.readings(every, condition)]
+        members = [each for model, condition in pairs for each in _members(model, condition, every)]
         counts = source.multinomial(chains, np.full(len(members), 1.0 / len(members)))
-        for member, count in zip(members, counts, strict=True):
-            if count:
-                parts.append(sliced_draws(self.known, member, int(count), kept, source)[:, len(terms) :])
+        parts = [
+            sliced_draws(self.known, member, root, int(count), kept, source)[:, len(terms) :]
+            for (member, root), count in zip(members, counts, strict=True)
+            if count
+        ]
         scaling = self.latent.units.outputs.chosen(outputs)
         return scaling.undo(np.concatenate(parts)[source.permutation(chains * kept)])
 
@@ -159,6 +163,19 @@ def _known(latent: Posterior, transforms: Transforms, sums: Sums) -> CurvedTotal
     _check_ends(given, np.array([transforms.kinds[p].ends for p in outputs]).reshape(-1, 2))
     which = units.outputs.chosen(outputs)
     return CurvedTotals(given, Curve(transforms, outputs, which.undo(np.zeros(len(outputs))), which.unit))
+
+
+def _members(
+    model: SummedSeriesRegression, condition: Any, rows: torch.Tensor
+) -> Iterator[tuple[SummedReadings, Array | None]]:
+    """Readings at rows, and a root of their covariance where there are few."""
+    places, number = torch.unique(rows, dim=0, return_inverse=True)
+    if len(places) > _FEW:
+        return zip(model.readings(rows, condition), repeat(None), strict=False)
+    covariance = model.joint_readings(places, condition)[1]
+    values, vectors = torch.linalg.eigh(covariance.reshape(-1, *covariance.shape[-2:]))
+    roots = (values.clamp(min=0.0).sqrt().unsqueeze(-1) * vectors.mT)[..., number]
+    return zip(model.readings(rows, condition), roots.double().numpy(), strict=True)
 
 
 def _check_ends(given: GivenSums, ends: Array) -> None:

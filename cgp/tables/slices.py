@@ -32,7 +32,8 @@ __all__ = ["Curve", "CurvedTotals", "sliced_draws"]
 
 Array = NDArray[Any]
 
-_WARM_UP = 10  # steps of each chain that are forgotten
+_WARM_UP, _MOST = 10, 300  # steps of each chain that are forgotten, at least and at most
+_LEFT, _ALIKE = 1e-3, 0.6  # of the start's variance after them; correlation of draws that are kept, at most about
 _AT_ONCE = 2**21  # values of all cells that are drawn together
 _NEWTON, _STEP, _EXACT, _CLOSE = 80, 1.0, 1e-14, 1e-11  # steps, their length, and errors of totals
 _SHRINKS = 60
@@ -139,9 +140,7 @@ class _Surface(NamedTuple):
         for _ in range(_NEWTON):
             x = r + u @ self.response.T
             missed = given.values.numpy() - errors - u @ noisy.T - (weights @ self.known.curve.values(x).T).T
-            slopes = (
-                np.stack([weights @ (each[:, None] * self.response) for each in self.known.curve.slopes(x)]) + noisy
-            )
+            slopes = self._summed(self.known.curve.slopes(x)) + noisy
             far = np.abs(missed).max(axis=1)
             if (far <= _EXACT * self.size).all() or not np.isfinite(slopes).all():
                 break
@@ -154,11 +153,44 @@ class _Surface(NamedTuple):
             density -= np.linalg.slogdet(slopes)[1]
         return u, np.where((far <= _CLOSE * self.size) & np.isfinite(density), density, -np.inf)
 
+    def _summed(self, slopes: Array) -> Array:
+        """How totals follow u at slopes of the values ``(C, t)``, ``(C, M, M)``."""
+        given, M = self.known.given, len(self.values)
+        weighted = given.weights.numpy()[:, None] * self.response
+        order, numbers = np.argsort(given.sums.numpy(), kind="stable"), given.sums.numpy()
+        present, first = np.unique(numbers[order], return_index=True)
+        result = np.zeros((len(slopes), M, M))
+        part = max(1, _AT_ONCE // max(1, weighted.size))
+        for low in range(0, len(slopes), part):
+            terms = slopes[low : low + part, order, None] * weighted[order]
+            result[low : low + part, present] = np.add.reduceat(terms, first, axis=1)
+        return result
+
 
 def sliced_draws(
-    known: CurvedTotals, member: SummedReadings, count: int, kept: int, source: np.random.RandomState
+    known: CurvedTotals,
+    member: SummedReadings,
+    root: Array | None,
+    count: int,
+    kept: int,
+    source: np.random.RandomState,
 ) -> Array:
-    """Draws of a member at rows, the terms of the totals first, ``(count * kept, t)``."""
+    """Draws given totals: of each chain, after as many steps as forget its start, and as many apart.
+
+    Args:
+        known: the totals.
+        member: readings given their linear parts, the terms of the totals first.
+        root: A, with AᵀA their covariance, ``(k, t)``; None is to draw them along the chain.
+        count: number of chains.
+        kept: draws of each.
+        source: of randomness.
+
+    Returns:
+        ``(count * kept, t)``.
+
+    Raises:
+        ValueError: if no values of the columns have the totals.
+    """
     response, terms = member.response(), known.weights.shape[1]
     slopes, mean = response.slopes.numpy(), member.moments().mean.double().numpy()
     precision = np.linalg.inv(response.covariance.numpy())
@@ -167,20 +199,27 @@ def sliced_draws(
     surface = _Surface(known, slopes[:terms], response.error.numpy(), precision, linear, values)
     generator = torch.Generator().manual_seed(int(source.randint(2**31 - 1)))
 
-    steps = _WARM_UP + kept
-    part = int(np.clip(_AT_ONCE // (count * member.posterior.points.mean.numel()), 1, steps + 1))
+    part = int(np.clip(_AT_ONCE // (count * member.posterior.points.mean.numel()), 1, _WARM_UP + kept + 1))
 
     def fresh() -> Iterator[Array]:
+        while root is not None:
+            yield source.normal(size=(count, len(root))) @ root
         while True:
             yield from np.split(member.draw(count * part, generator).double().numpy() - mean, part)
 
     others = fresh()
     r, draws = next(others), []
     u, level = surface.reached((mean + r)[:, :terms])
-    for step in range(steps):
-        r, u, level = _slice(surface, mean, r, u, level, next(others), source)
-        if step >= _WARM_UP:
-            draws.append(mean + r + u @ slopes.T)
+    left, steps = np.ones(count), 0
+    while steps < _MOST and (steps < _WARM_UP or left.mean() > _LEFT):
+        r, u, level, cosine = _slice(surface, mean, r, u, level, next(others), source)
+        left, steps = left * cosine**2, steps + 1
+    a_step = 0.5 * np.log(left.mean()) / steps  # of a step, the logarithm of what is left
+    apart = int(np.clip(np.log(_ALIKE) / a_step + 0.5, 1, _MOST // _WARM_UP))
+    for _ in range(kept):
+        for _ in range(apart):
+            r, u, level, _ = _slice(surface, mean, r, u, level, next(others), source)
+        draws.append(mean + r + u @ slopes.T)
     if not np.isfinite(level).all():
         raise ValueError("totals: expected totals that values of their columns can have, found none that do")
     return np.concatenate(draws)
@@ -188,8 +227,12 @@ def sliced_draws(
 
 def _slice(
     surface: _Surface, mean: Array, r: Array, u: Array, level: Array, other: Array, source: np.random.RandomState
-) -> tuple[Array, Array, Array]:
-    """A step of every chain along the ellipse through r and another draw of its prior, with u and likelihood there."""
+) -> tuple[Array, Array, Array, Array]:
+    """A step of every chain along the ellipse through r and another draw of its prior.
+
+    Returns:
+        r, with u and likelihood there, and the share of the former r in it, ``(C,)``.
+    """
     count, terms = len(r), surface.response.shape[0]
     with np.errstate(divide="ignore"):
         least = level + np.log(source.uniform(size=count))
@@ -207,4 +250,5 @@ def _slice(
         low[open_] = np.where(angle[open_] < 0.0, angle[open_], low[open_])
         high[open_] = np.where(angle[open_] < 0.0, high[open_], angle[open_])
         angle[open_] = source.uniform(low[open_], high[open_])
-    return np.cos(turned)[:, None] * r + np.sin(turned)[:, None] * other, u, level
+    cosine = np.cos(turned)
+    return cosine[:, None] * r + np.sin(turned)[:, None] * other, u, level, cosine

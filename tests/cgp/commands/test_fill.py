@@ -427,7 +427,7 @@ def test_a_column_without_values_is_filled_from_its_totals(file, tmp_path, capsy
     ("content", "arguments", "message"),
     [
         ("date,snow\n2024-01,1.0\n", [], "expected columns of in.csv that have values"),
-        ("date,warm\n2024-01,1.0\n", [], "every step of 'warm' 2024-01, got 30: rows that the table lacks"),
+        ("date,warm\n2024-02,1.0\n", [], "every step of 'warm' 2024-02, got 0: rows that the table lacks"),
         ("date,warm\n2024-01-01,1.0\n", ["--totals-period", "x"], "--totals-period: expected one of hour, day"),
         ("date,warm\n2024-01-01,1.0\n", ["--assess"], "--totals, --assess: expected one of them"),
         ("n,warm\n1,1.0\n", [], "a column of times, such as 2024-01, got ['n', 'warm']"),
@@ -442,6 +442,16 @@ def test_totals_that_do_not_fit_are_said_in_a_line(content, arguments, message, 
     assert message in capsys.readouterr().err.splitlines()[-1]
     assert run(file, "--totals-means") == 2
     assert "expected --totals FILE" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("default")
+def test_totals_that_reach_beyond_the_file_are_said(file, capsys):
+    path = file.with_name("days.csv")
+    path.write_text("date,warm\n2024-01-01,10.0\n2024-01-02,10.0\n")  # the file ends at 5 in the morning
+    assert run(file, "--totals", path, "--totals-period", "day") == 0
+    warned = "'warm' reach over rows that the table does not have, 0 before its first and 18 after its last"
+    assert warned in capsys.readouterr().err
+    assert abs(pd.read_csv(file.with_name("out.csv"))["warm"][:24].sum() - 10.0) < 0.021
 
 
 def test_the_transform_of_zeros_is_named_where_many_values_are_zero(capsys):

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cgp.tables import CorrelatedGPImputer, KnownTotals
+from cgp.tables import CorrelatedGPImputer, KnownTotals, constrained, slices
 from cgp.tables.transforms.kinds import BoxCox, Logit
 
 DAYS, GAP = 40, [20, 21, 22, 23]
@@ -72,6 +72,47 @@ def test_draws_have_the_moments_of_the_exact_density(transform):
     np.testing.assert_allclose(draws.std(axis=0) / sd, 1.0, atol=0.05)
 
 
+@pytest.fixture(scope="module")
+def fitted():
+    full, frame = table(BoxCox())
+    full.iloc[5, 0] = frame.iloc[5, 0] = frame.iloc[30, 1] = np.nan
+    totals = over(full, (0, 3))
+    flow = pd.Series(
+        [full["flow"].iloc[4:7].sum()], index=pd.IntervalIndex.from_tuples([tuple(full.index[[4, 6]])], "both")
+    )
+    return CorrelatedGPImputer(transforms={"rain": "log"}, **OPTIONS), full, frame, {"rain": totals, "flow": flow + 3.0}
+
+
+def test_draws_along_the_chain_have_the_same_moments(monkeypatch):
+    """With two overlapping totals, whose places are drawn once."""
+    full, frame = table(BoxCox())
+    totals = over(full, (0, 2), (1, 3))
+    imputer = CorrelatedGPImputer(transforms={"rain": BoxCox()}, **OPTIONS).fit(frame, totals={"rain": totals})
+    by_root = drawn(imputer)
+    monkeypatch.setattr(constrained, "_FEW", 0)
+    along = drawn(imputer)
+    sd = by_root.std(axis=0)
+    np.testing.assert_allclose((along.mean(axis=0) - by_root.mean(axis=0)) / sd, 0.0, atol=0.07)
+    np.testing.assert_allclose(along.std(axis=0) / sd, 1.0, atol=0.07)
+
+
+def test_chains_that_move_little_have_more_steps(fitted, monkeypatch):
+    imputer, _, frame, totals = fitted
+    imputer.fit(frame, totals=totals)
+    step, cosines = slices._slice, []
+
+    def slowed(*arguments):
+        cosines.append(cosine)
+        return *step(*arguments)[:3], np.full(len(arguments[2]), cosine)
+
+    monkeypatch.setattr(slices, "_slice", slowed)
+    posterior = imputer._filled.posterior
+    for cosine in (0.1, 0.9, 0.999):  # noqa: B007 - what `slowed` returns
+        posterior._draws(imputer._table.inputs[GAP], np.ones(4, dtype=int), 5, 3, 0)
+    counts = [cosines.count(each) for each in (0.1, 0.9, 0.999)]
+    assert counts == [10 + 3, 33 + 3 * 5, 300 + 3 * 30]  # .9 to the power of 66 is .001, to that of 5 .6
+
+
 @pytest.mark.parametrize("noise", [0.0, 0.2])
 def test_draws_that_reach_an_end_are_those_of_long_monte_carlo(noise):
     """Draws without the total, weighted by how near they are to it."""
@@ -92,17 +133,6 @@ def test_draws_that_reach_an_end_are_those_of_long_monte_carlo(noise):
     np.testing.assert_allclose(draws.std(axis=0) / sd, 1.0, atol=0.05)
     np.testing.assert_allclose((draws == 0.0).mean(axis=0), shares @ (values == 0.0), atol=0.01)
     assert (draws == 0.0).mean() > 0.005
-
-
-@pytest.fixture(scope="module")
-def fitted():
-    full, frame = table(BoxCox())
-    full.iloc[5, 0] = frame.iloc[5, 0] = frame.iloc[30, 1] = np.nan
-    totals = over(full, (0, 3))
-    flow = pd.Series(
-        [full["flow"].iloc[4:7].sum()], index=pd.IntervalIndex.from_tuples([tuple(full.index[[4, 6]])], "both")
-    )
-    return CorrelatedGPImputer(transforms={"rain": "log"}, **OPTIONS), full, frame, {"rain": totals, "flow": flow + 3.0}
 
 
 def in_gap(filled):
