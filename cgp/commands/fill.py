@@ -127,13 +127,13 @@ def run(parsed: argparse.Namespace) -> None:
     imputer = CorrelatedGPImputer(inputs=table.inputs or None, transforms=transforms, random_state=parsed.seed)
     seconds = imputer.estimate(table.frame, **totals).seconds
     if parsed.assess is not None:
-        seconds += comparison_seconds(table.frame, imputer)
+        seconds += comparison_seconds(table.frame, imputer, **totals)
     if seconds > _LONG:
         say(f"about {seconds:.0f} s on one core")
     if parsed.assess is None:
         imputer = imputer.fit(table.frame, **totals)
     else:
-        imputer = _best(imputer, table.frame, parsed.assess)
+        imputer = _best(imputer, table.frame, parsed.assess, totals)
     if hasattr(imputer, "transforms_") and imputer.transforms_.changed:
         say(f"transformed: {imputer.transforms_}")
     filled = imputer.transform(table.frame)
@@ -202,8 +202,6 @@ def _check(parsed: argparse.Namespace) -> None:
     check_files(read)
     if parsed.totals is None and (parsed.totals_period is not None or parsed.totals_means):
         raise ValueError("--totals-period, --totals-means: expected --totals FILE with them")
-    if parsed.totals is not None and parsed.assess is not None:
-        raise ValueError("--totals, --assess: expected one of them: other methods take no totals")
     pictures = [path for path in (parsed.picture, parsed.assess) if path is not None and path.name]
     tables = [path for path in (parsed.out, parsed.std) if path is not None]
     check_places([*tables, *answers.places(parsed), *pictures], read)
@@ -216,11 +214,11 @@ def _check(parsed: argparse.Namespace) -> None:
     answers.check(parsed)
 
 
-def _best(imputer: Any, frame: Any, picture: Path) -> Any:
+def _best(imputer: Any, frame: Any, picture: Path, totals: dict[str, Any]) -> Any:
     """The imputer that the referee recommends, its report on the standard output stream."""
     from cgp.tables.referee.comparison import assess_gaps
 
-    report = assess_gaps(frame, imputer)
+    report = assess_gaps(frame, imputer, **totals)
     sys.stdout.write(f"{report}\n")
     write_picture(report.plot, picture if picture.name else None)
     return report.best()

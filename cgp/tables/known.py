@@ -65,7 +65,8 @@ def known_sums(totals: Any, table: Table, axis: Axis) -> Sums | None:
     """Totals as sums over the rows of a table, and over those at its step before its first and after its last one.
 
     Args:
-        totals: by name of column a series or :class:`KnownTotals`; a frame, or a series with the name of its column.
+        totals: by name of column a series or :class:`KnownTotals`; a frame, or a series with the name of its column;
+            or sums as they are.
         table: n rows, P columns.
         axis: of the table.
 
@@ -75,8 +76,8 @@ def known_sums(totals: Any, table: Table, axis: Axis) -> Sums | None:
     Raises:
         ValueError: if they do not fit the table; the total is named.
     """
-    if totals is None:
-        return None
+    if totals is None or isinstance(totals, Sums):
+        return totals
     if table.inputs.shape[1] != 1:
         raise ValueError(f"totals: expected a table of one input, got {table.inputs.shape[1]}")
     parts = [_of_column(column, each, table, axis) for column, each in _by_column(totals, table).items()]

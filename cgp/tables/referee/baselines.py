@@ -209,10 +209,10 @@ class UncertainImputer(PointImputer):
         self.imputer = imputer
         self.spread = spread
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit the imputer to a table, and fill it."""
+    def fit(self, X: Any, y: Any = None, **known: Any) -> Self:
+        """Fit the imputer to a table, with totals if it takes any, and fill it."""
         table, self._axis = read_table(X, self.inputs, self.missing_values)
-        self.imputer_ = clone(self.imputer).fit(X)
+        self.imputer_ = clone(self.imputer).fit(X, **known)
         self._filled = self._fill(table)
         return self
 

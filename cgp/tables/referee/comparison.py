@@ -13,15 +13,18 @@ from cgp.regression.covariances import Auto, MultiScale, Structure
 from cgp.regression.inference import Windows
 from cgp.regression.inference.setting import chosen
 from cgp.regression.observations import Observations
+from cgp.regression.sums import Sums
 from cgp.tables.frames.coordinates import PERIOD_NAMES, offered_periods
 from cgp.tables.frames.table import Table, check_is_table, read_table
 from cgp.tables.imputer import CorrelatedGPImputer
+from cgp.tables.known import known_sums
 from cgp.tables.masking import HiddenBlocks, class_order
 from cgp.tables.transforms.choice import AUTO, chosen_transforms
 
 from .baselines import CalendarTrees, LaggedRidge, LinearInterpolation, SeasonalMean
 from .report import GapReport
 from .scores import Strata
+from .summed import SummedImputer, takes_totals
 from .trials import Trial, run_trials
 
 __all__ = ["assess_gaps", "comparison_seconds"]
@@ -39,6 +42,7 @@ def assess_gaps(
     imputer: CorrelatedGPImputer | None = None,
     *,
     methods: Mapping[str, Any] | None = None,
+    totals: Any = None,
     maskings: int = _MASKINGS,
     share: float = 0.1,
     random_state: int = 0,
@@ -65,6 +69,8 @@ def assess_gaps(
         imputer: not fitted, with the inputs, codes and kernel that it should have; None is the default one.
         methods: instead of those above, imputers in scikit-learn's convention by name, the simplest first. Those with
             ``std_`` have their own uncertainty.
+        totals: of its columns, as :meth:`.CorrelatedGPImputer.fit` takes them. Blocks that are hidden in these columns
+            have their totals, too, and what other methods fill is moved to have them, every value by as much.
         maskings: number of times that blocks are hidden, at least 2.
         share: largest share of the values that a masking hides.
         random_state: seed of the places of the blocks.
@@ -97,8 +103,12 @@ def assess_gaps(
     compared = candidates(imputer, numbers, is_time=axis.is_time) if methods is None else dict(methods)
     if not compared:
         raise ValueError("methods: expected at least one imputer, got none")
-    with _progress(verbose, lambda: _seconds(compared, numbers, maskings)) as say:
-        trials, failures = run_trials(numbers, hidden, compared, reported=say)
+    options = {"inputs": imputer.inputs, "missing_values": imputer.missing_values}
+    known = known_sums(totals, numbers, axis)
+    if known is not None:
+        compared = {n: each if takes_totals(each) else SummedImputer(each, **options) for n, each in compared.items()}
+    with _progress(verbose, lambda: _seconds(compared, numbers, maskings, known)) as say:
+        trials, failures = run_trials(numbers, hidden, compared, known=known, reported=say)
     if not trials:
         raise ValueError(f"methods: none could fill the table: {failures}")
     strata = _strata(hidden, has_gaps=bool(numbers.missing.any()))
@@ -111,16 +121,18 @@ def assess_gaps(
         has_gaps=bool(numbers.missing.any()),
         default=_default(trials, strata),
         table=table,
-        options={"inputs": imputer.inputs, "missing_values": imputer.missing_values},
+        options=options,
+        totals=totals,
     )
 
 
-def comparison_seconds(table: Any, imputer: CorrelatedGPImputer) -> float:
+def comparison_seconds(table: Any, imputer: CorrelatedGPImputer, *, totals: Any = None) -> float:
     """Seconds of one core that :func:`assess_gaps` is expected to take with its defaults, within a factor of about two.
 
     Args:
         table: a frame, a series, or an array ``(n, k)``; NaN is missing.
         imputer: not fitted.
+        totals: of its columns.
 
     Returns:
         The seconds.
@@ -129,7 +141,8 @@ def comparison_seconds(table: Any, imputer: CorrelatedGPImputer) -> float:
         ValueError: if the table cannot be used.
     """
     numbers, axis = read_table(table, imputer.inputs, imputer.missing_values)
-    return _seconds(candidates(imputer, numbers, is_time=axis.is_time), numbers, _MASKINGS)
+    known = known_sums(totals, numbers, axis)
+    return _seconds(candidates(imputer, numbers, is_time=axis.is_time), numbers, _MASKINGS, known)
 
 
 def candidates(imputer: CorrelatedGPImputer, table: Table, *, is_time: bool) -> dict[str, Any]:
@@ -199,10 +212,10 @@ def _strata(hidden: HiddenBlocks, *, has_gaps: bool) -> Strata:
     return Strata.of(hidden.labels.tolist(), order, sizes)
 
 
-def _seconds(methods: Mapping[str, Any], table: Table, maskings: int) -> float:
+def _seconds(methods: Mapping[str, Any], table: Table, maskings: int, known: Sums | None) -> float:
     """Expected seconds of all fits; those of the simple imputers are neglected."""
-    fits = (float(each.estimate(table.given).seconds) for each in methods.values() if hasattr(each, "estimate"))
-    return maskings * sum(fits)
+    processes = [each for each in methods.values() if isinstance(each, CorrelatedGPImputer)]
+    return maskings * sum(float(each.estimate(table.given, totals=known).seconds) for each in processes)
 
 
 @contextmanager

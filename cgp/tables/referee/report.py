@@ -49,6 +49,7 @@ class GapReport:
         default: the method that is recommended unless the blocks favour another one.
         table: the table that was assessed.
         options: how it is read: ``inputs`` and ``missing_values``.
+        totals: of its columns.
     """
 
     methods: Mapping[str, Any] = field(repr=False)
@@ -60,6 +61,7 @@ class GapReport:
     default: str
     table: Any = field(repr=False)
     options: Mapping[str, Any] = field(repr=False, default_factory=dict)
+    totals: Any = field(repr=False, default=None)
 
     def __str__(self) -> str:
         """The tables and the sentence."""
@@ -155,7 +157,8 @@ class GapReport:
         imputer, spread = clone(self.methods[method]), self.trials[method].spread
         if spread is not None:
             imputer = UncertainImputer(imputer, spread.sd, **self.options)
-        return self.calibrated(imputer.fit(self.table), method)
+        known = {} if self.totals is None else {"totals": self.totals}
+        return self.calibrated(imputer.fit(self.table, **known), method)
 
     def calibrated(self, imputer: Any, method: str | None = None) -> Any:
         """Give a fitted imputer the conformal intervals of a method.
@@ -291,6 +294,8 @@ class GapReport:
             parts.append(f"{self.strata.num_blocks} hidden blocks show little: at least {FEWEST_BLOCKS} are needed.")
         if not self.has_gaps:
             parts.append("The table has no gaps: single values and runs of a few lengths were hidden.")
+        if self.totals is not None:
+            parts.append("Blocks of columns with totals were hidden with their totals known.")
         if self.failures:
             parts.append(f"Failed: {'; '.join(f'{name} ({why})' for name, why in self.failures.items())}.")
         return parts

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+from cgp.regression.sums import Sums
 from cgp.tables.frames.table import Table
 from cgp.tables.imputer import CorrelatedGPImputer
 from cgp.tables.masking import HiddenBlocks
 from cgp.tables.transforms.columns import ValueScores
 
 from .scores import BlockScores, Residuals, Spread
+from .summed import with_hidden_blocks
 
 __all__ = ["Trial", "run_trials"]
 
@@ -46,12 +48,28 @@ class Trial(NamedTuple):
 
 
 def run_trials(
-    table: Table, hidden: HiddenBlocks, methods: Mapping[str, Any], *, reported: Callable[[str], None] | None = None
+    table: Table,
+    hidden: HiddenBlocks,
+    methods: Mapping[str, Any],
+    *,
+    known: Sums | None = None,
+    reported: Callable[[str], None] | None = None,
 ) -> tuple[dict[str, Trial], dict[str, str]]:
-    """Let every method fill every masking of a table: the trial of each, and the errors of those that failed."""
+    """Let every method fill every masking of a table.
+
+    Args:
+        table: n rows, P columns.
+        hidden: the blocks.
+        methods: imputers by name; all take totals if there are any.
+        known: totals of the table; hidden blocks of their columns have theirs too.
+        reported: is told what is being fitted.
+
+    Returns:
+        The trial of each method, and the errors of those that failed.
+    """
     trials: dict[str, Trial] = {}
     failures: dict[str, str] = {}
-    fits = _Fits(table, hidden, reported or (lambda what: None))
+    fits = _Fits(table, hidden, known, reported or (lambda what: None))
     for name in sorted(methods, key=lambda name: getattr(methods[name], "structure", "") != "auto"):
         try:
             trials[name] = _trial(fits, name, methods[name])
@@ -105,8 +123,8 @@ class _Filling(NamedTuple):
 class _Fits:
     """Fits to the maskings of a table; an imputer that compared structures provides each without a fit."""
 
-    def __init__(self, table: Table, hidden: HiddenBlocks, reported: Callable[[str], None]) -> None:
-        self.table, self.hidden, self.reported = table, hidden, reported
+    def __init__(self, table: Table, hidden: HiddenBlocks, known: Sums | None, reported: Callable[[str], None]) -> None:
+        self.table, self.hidden, self.known, self.reported = table, hidden, known, reported
         self.compared: list[tuple[int, CorrelatedGPImputer, float]] = []
 
     def filled(self, masking: int, method: Any) -> tuple[_Filling, float]:
@@ -119,10 +137,11 @@ class _Fits:
                 filled = imputer._given_by(imputer.regressor_, masked)
                 return _Filling(*filled.moments, filled.scored(self.table.values)), seconds
         start = time.process_time()
-        imputer, filling = _fitted(self.table.hiding(cells), self.table, method)
+        known = None if self.known is None else with_hidden_blocks(self.known, self.table, self.hidden, masking)
+        imputer, filling = _fitted(self.table.hiding(cells), self.table, method, known)
         seconds = time.process_time() - start
         is_point = isinstance(imputer, CorrelatedGPImputer) and imputer.regressor_.inference_ == "map"
-        if is_point and imputer.regressor_.criteria_:
+        if is_point and known is None and imputer.regressor_.criteria_:
             self.compared.append((masking, imputer, seconds))
         return filling, seconds
 
@@ -145,13 +164,13 @@ def _cross_fitted(residuals: Residuals, maskings: Integers, num_columns: int) ->
     return sd
 
 
-def _fitted(given: Any, table: Table, method: Any) -> tuple[Any, _Filling]:
+def _fitted(given: Any, table: Table, method: Any, known: Sums | None) -> tuple[Any, _Filling]:
     """An imputer fitted to a table with hidden values, and what it fills in."""
     imputer = clone(method)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("ignore", UserWarning)  # the fit to the whole table says the same
-        filled = imputer.fit_transform(given)
+        filled = imputer.fit_transform(given) if known is None else imputer.fit(given, totals=known).transform(given)
     sd = getattr(imputer, "std_", None)
     sd = None if sd is None else np.asarray(sd, dtype=np.float64).reshape(table.values.shape)
     scores = imputer._filled.scored(table.values) if isinstance(imputer, CorrelatedGPImputer) else None

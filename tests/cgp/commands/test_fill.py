@@ -429,7 +429,6 @@ def test_a_column_without_values_is_filled_from_its_totals(file, tmp_path, capsy
         ("date,snow\n2024-01,1.0\n", [], "expected columns of in.csv that have values"),
         ("date,warm\n2024-02,1.0\n", [], "every step of 'warm' 2024-02, got 0: rows that the table lacks"),
         ("date,warm\n2024-01-01,1.0\n", ["--totals-period", "x"], "--totals-period: expected one of hour, day"),
-        ("date,warm\n2024-01-01,1.0\n", ["--assess"], "--totals, --assess: expected one of them"),
         ("n,warm\n1,1.0\n", [], "a column of times, such as 2024-01, got ['n', 'warm']"),
         (None, [], "totals.csv: no such file"),
     ],
@@ -442,6 +441,14 @@ def test_totals_that_do_not_fit_are_said_in_a_line(content, arguments, message, 
     assert message in capsys.readouterr().err.splitlines()[-1]
     assert run(file, "--totals-means") == 2
     assert "expected --totals FILE" in capsys.readouterr().err
+
+
+def test_methods_are_compared_with_totals_known(file, capsys):
+    path = file.with_name("days.csv")
+    path.write_text("date,warm\n2024-01-01,10.0\n")
+    assert run(file, "--totals", path, "--totals-period", "day", "--assess") == 0
+    assert "were hidden with their totals known" in capsys.readouterr().out
+    assert abs(pd.read_csv(file.with_name("out.csv"))["warm"][:24].sum() - 10.0) < 0.021
 
 
 @pytest.mark.filterwarnings("default")
