@@ -30,7 +30,7 @@ from experiments.registry import forms
 from experiments.runs.parsing import resolve
 from models import VisionTransformer
 
-__all__ = ["FORMS", "Point", "learning_curves"]
+__all__ = ["FORMS", "Point", "learning_curves", "table", "trained"]
 
 
 def _former(make: Callable[..., Any], width: int, heads: int) -> nn.Module:
@@ -115,7 +115,7 @@ def learning_curves(
                 points += _curve(data, depth, name, seed, epochs=epochs, count=count, rate=rate)
                 points.sort(key=lambda point: (point.data, point.depth))
                 write_csv(csv, [point._asdict() for point in points])
-        print(as_markdown(_table([p for p in points if (p.data, p.depth) == (data, depth)])), flush=True)
+        print(as_markdown(table([p for p in points if (p.data, p.depth) == (data, depth)])), flush=True)
     figure = _figure([point for point in points if point.data == data])
     write_atomically(picture, lambda aside: figure.savefig(aside, format="png", dpi=150))
 
@@ -135,12 +135,42 @@ def _read(csv: Path) -> list[Point]:
 def _curve(data: str, depth: int, name: str, seed: int, *, epochs: int, count: int, rate: float) -> Iterator[Point]:
     splits = load(resolve([f"{data}/softmax"]).data, 0)
     (x, y), held_out = (_images(part) for part in (splits.train, splits.validation))
-    x, y = x[:count], y[:count]
     torch.manual_seed(seed)
     sizes: dict[str, Any] = {**_SIZES[data], "depth": depth, "num_classes": 10, "pooling": "mean", "dropout": 0.0}
     model = VisionTransformer(**sizes, attention=FORMS[name])
+    for measured in trained(model, (x[:count], y[:count]), held_out, epochs=epochs, rate=rate):
+        yield Point(data, depth, name, seed, *measured)
+
+
+def trained(
+    model: nn.Module,
+    known: tuple[Tensor, Tensor],
+    held_out: tuple[Tensor, Tensor],
+    *,
+    epochs: int,
+    rate: float,
+    new: Sequence[nn.Parameter] = (),
+    faster: float = 1.0,
+) -> Iterator[tuple[int, float, float, float]]:
+    """Train with batches of 50, and validate after every epoch.
+
+    Args:
+        model: a classifier of ten classes with blocks.
+        known: inputs and labels.
+        held_out: those of validation.
+        epochs: number of epochs.
+        rate: learning rate.
+        new: parameters that learn faster.
+        faster: factor of their rate.
+
+    Yields:
+        Steps, seconds of the processor, accuracy and NLL.
+    """
+    x, y = known
     objective = Objective(model, CategoricalLikelihood(10), num_data=len(x))
-    optimizer = torch.optim.AdamW([p for p in objective.parameters() if p.requires_grad], rate)
+    others = [p for p in objective.parameters() if p.requires_grad and not any(p is each for each in new)]
+    groups: list[dict[str, Any]] = [{"params": others}, {"params": [*new], "lr": faster * rate}]
+    optimizer = torch.optim.AdamW(groups, rate)
     seconds, step = 0.0, 0
     for _ in range(epochs):
         start = process_time()
@@ -150,7 +180,7 @@ def _curve(data: str, depth: int, name: str, seed: int, *, epochs: int, count: i
             optimizer.step()
             step += 1
         seconds += process_time() - start
-        yield Point(data, depth, name, seed, step, seconds, *_validated(model, *held_out))
+        yield step, seconds, *_validated(model, *held_out)
 
 
 def _images(examples: Any) -> tuple[Tensor, Tensor]:
@@ -173,7 +203,7 @@ def _by_seed(points: Sequence[Point], name: str, measure: str) -> np.ndarray[Any
     return np.array([[getattr(p, measure) for p in points if p.form == name and p.seed == seed] for seed in seeds])
 
 
-def _table(points: Sequence[Point]) -> Grid:
+def table(points: Sequence[Point]) -> Grid:
     """Accuracy half-way and at the end, NLL and time; and when softmax's accuracy half-way was reached."""
     reference = _by_seed(points, "softmax", "accuracy").mean(0)
     half = (len(reference) + 1) // 2 - 1

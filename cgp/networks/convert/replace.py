@@ -30,7 +30,8 @@ def replace_attention(
 
     Args:
         model: any module with :class:`torch.nn.MultiheadAttention` (``batch_first``), or with attention of timm, which
-            has one map ``qkv`` and an output map ``proj``.
+            has one map ``qkv`` and an output map ``proj``, or of the image encoders of transformers, which has maps
+            ``v_proj`` and ``o_proj`` and is called with tokens alone.
         block: class of the block.
         layers: "all", "last", or indices into the layers that can be replaced.
         **options: further arguments of the block, such as ``dropout``.
@@ -51,16 +52,17 @@ def replace_attention(
     hosts = [(path, host) for path, module in copy.named_modules() if (host := _host(path, module))]
     if not hosts:
         raise ValueError(
-            f"model: expected torch.nn.MultiheadAttention, or attention with qkv and proj, got none in "
-            f"{type(model).__name__}"
+            "model: expected torch.nn.MultiheadAttention, or attention with qkv and proj, or with v_proj and o_proj, "
+            f"got none in {type(model).__name__}"
         )
     for path, host in (hosts[index] for index in chosen_indices(layers, len(hosts))):
         started = _started(block(host.out.in_features, host.num_heads, **options), host)
         setattr(started, REPLACED, num_parameters(copy.get_submodule(path)))
+        placed = (_Paired(started) if host.is_paired else started).train(copy.training)
         if not path:
-            return started.train(copy.training)
+            return placed
         parent, _, name = path.rpartition(".")
-        setattr(copy.get_submodule(parent), name, started.train(copy.training))
+        setattr(copy.get_submodule(parent), name, placed)
     for module in copy.modules():
         if isinstance(module, nn.TransformerEncoder):  # its nested tensors are for torch's own attention
             vars(module).update(use_nested_tensor=False)
@@ -73,6 +75,27 @@ class _Host(NamedTuple):
     num_heads: int
     value: tuple[Tensor, Tensor | None]
     out: nn.Linear
+    is_paired: bool = False  # whether its host expects weights beside its output
+
+
+class _Paired(nn.Module):
+    """A block in the place of attention that returns its weights, too: None for them."""
+
+    def __init__(self, block: Attention) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(
+        self, hidden_states: Tensor, attention_mask: Tensor | None = None, **others: Any
+    ) -> tuple[Tensor, None]:
+        """Outputs ``(B, n, d)`` for tokens ``(B, n, d)``."""
+        for name, value in {"attention_mask": attention_mask, **others}.items():
+            if isinstance(value, (Tensor, tuple)):
+                raise ValueError(
+                    f"{name}: expected None, as a block in the place of this attention takes tokens alone, got "
+                    f"{type(value).__name__}: replace attention of image encoders, or of torch or timm"
+                )
+        return self.block(hidden_states), None
 
 
 def _host(path: str, module: nn.Module) -> _Host | None:
@@ -84,12 +107,24 @@ def _host(path: str, module: nn.Module) -> _Host | None:
                 "and no added key, got another"
             )
         return _Host(module.num_heads, _last_third(module.in_proj_weight, module.in_proj_bias), module.out_proj)
+    if (host := _of_transformers(path, module)) is not None:
+        return host
     qkv, out, heads = (getattr(module, name, None) for name in ("qkv", "proj", "num_heads"))
     if not (isinstance(qkv, nn.Linear) and isinstance(out, nn.Linear) and isinstance(heads, int)):
         return None
     if qkv.weight.shape != (3 * out.in_features, out.out_features):
         raise ValueError(f"model: expected {path or 'attention'} with as wide heads as tokens, got another")
     return _Host(heads, _last_third(qkv.weight, qkv.bias), out)
+
+
+def _of_transformers(path: str, module: nn.Module) -> _Host | None:
+    """Attention of the image encoders of transformers."""
+    value, out, heads = (getattr(module, name, None) for name in ("v_proj", "o_proj", "num_attention_heads"))
+    if not (isinstance(value, nn.Linear) and isinstance(out, nn.Linear) and isinstance(heads, int)):
+        return None
+    if value.weight.shape != out.weight.shape or getattr(module, "is_causal", False):
+        raise ValueError(f"model: expected {path or 'attention'} with as wide heads as tokens, not causal, got another")
+    return _Host(heads, (value.weight, value.bias), out, is_paired=True)
 
 
 def _last_third(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:

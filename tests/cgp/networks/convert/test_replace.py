@@ -112,3 +112,33 @@ def test_what_a_block_adds_is_not_known_where_it_replaced_nothing():
     line, total = cgp.describe(nn.Sequential(cgp.SparseCGPAttention(8, 2))).splitlines()[1:]
     assert line.endswith(" –")
     assert total.endswith(" –")
+
+
+@pytest.mark.parametrize("kind", ["ViT", "Dinov2"])
+def test_image_encoders_of_transformers_run_learn_and_say_their_variance(kind):
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 8, "patch_size": 4}
+    torch.manual_seed(0)
+    host = getattr(transformers, f"{kind}Model")(getattr(transformers, f"{kind}Config")(**sizes)).eval()
+    layers = "last" if kind == "ViT" else "all"
+    model = replace_attention(host, cgp.SparseCGPAttention, layers=layers)
+    blocks = [module for module in model.modules() if isinstance(module, cgp.SparseCGPAttention)]
+    olds = [module for module in host.modules() if hasattr(module, "v_proj")]
+    assert len(blocks) == (1 if layers == "last" else 2)
+    torch.testing.assert_close(blocks[-1].out_proj.weight, olds[-1].o_proj.weight)
+    width = slice(blocks[-1].processes.index("value") * 8, None)
+    torch.testing.assert_close(blocks[-1].in_proj.weight[width][:8], olds[-1].v_proj.weight)
+    model.train()(torch.randn(3, 3, 8, 8)).last_hidden_state.square().mean().backward()
+    assert all(p.grad is not None for p in blocks[-1].parameters() if p.requires_grad)
+    layer = next(module for module in model.modules() if type(module).__name__ == "_Paired")
+    with pytest.raises(ValueError, match="attention_mask: expected None, as a block"):
+        layer(torch.zeros(1, 5, 8), attention_mask=torch.zeros(1, 1, 5, 5))
+
+
+def test_decoders_of_transformers_are_refused():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8, vocab_size=8
+    )
+    with pytest.raises(ValueError, match="model: expected"):
+        replace_attention(transformers.LlamaModel(config))
