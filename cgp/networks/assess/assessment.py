@@ -230,7 +230,7 @@ class Assessment:
 
         Returns:
             A figure with a panel of reliability per method, one of risk by coverage and, where there are other inputs,
-            one of the AUROC with twice DeLong's error of the first score and of those that ``detectors`` names. Of
+            one of the AUROC with twice DeLong's error of the first score and of all that ``detectors`` names. Of
             values, a panel with the share inside central intervals against the nominal share, by method.
         """
         with needs_extra("plot", "Assessment.plot"):
@@ -257,11 +257,12 @@ class Assessment:
         return figure
 
     def _plot_detectors(self, ax: Axes) -> None:
+        first = next(iter(next(iter(self.detection.values()))))
+        shown = dict.fromkeys((first, *filter(None, self.detectors.values())))
         rows: dict[str, list[tuple[float, Detection]]] = {}
-        for place, (name, score) in enumerate(self.detectors.items()):
-            first = next(iter(self.detection[name]))
-            for step, label in enumerate(dict.fromkeys((first, score or first))):
-                rows.setdefault(label, []).append((place + 0.2 * step, self.detection[name][label]))
+        for place, scores in enumerate(self.detection.values()):
+            for step, label in enumerate(label for label in shown if label in scores):
+                rows.setdefault(label, []).append((place + 0.2 * step, scores[label]))
         for label, marks in rows.items():
             places, detections = zip(*marks, strict=True)
             errors = [2 * d.error if np.isfinite(d.error) else 0.0 for d in detections]
