@@ -269,7 +269,7 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         sums = known_sums(totals, table, other._axis)
         passes = 1.0 + tail_passes(table) if sums is None else 1.0  # errors of observations, and hidden blocks
         cost = other._regressor().estimate(table.inputs, table.outputs(), totals=sums, passes=passes)
-        is_censored = sums is None and has_atoms(self.transforms, table)
+        is_censored = has_atoms(self.transforms, table) and sums is None
         return cost._replace(seconds=_CENSORED * cost.seconds) if is_censored else cost
 
     def __sklearn_tags__(self) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cgp.regression.sums import Sums
+from cgp.spelling import meant
 
 from .totals import checked_weights
 
@@ -120,7 +121,7 @@ def _by_column(totals: Any, table: Table) -> dict[int, KnownTotals]:
     if absent:
         raise ValueError(
             f"totals: expected columns of the table, {list(names)}, got {absent}: a column of NaN is one that has "
-            "totals only"
+            f"totals only{meant(absent, names)}"
         )
     known = {names.index(name): each for name, each in totals.items()}
     return {column: each if isinstance(each, KnownTotals) else KnownTotals(each) for column, each in known.items()}

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cgp.spelling import meant
+
 from .coordinates import Axis
 
 __all__ = ["Table", "appended", "check_is_table", "input_columns", "merged", "read_table"]
@@ -249,7 +251,8 @@ def _observations(table: Table) -> list[tuple[Any, ...]]:
 def _check_columns(frame: Any, columns: list[Any]) -> None:
     absent = [name for name in columns if name not in frame.columns]
     if absent:
-        raise ValueError(f"inputs: expected columns of the table, {list(frame.columns)}, got {absent}")
+        near = meant(absent, frame.columns)
+        raise ValueError(f"inputs: expected columns of the table, {list(frame.columns)}, got {absent}{near}")
 
 
 def _check_numbers(columns: list[Any], count: int) -> None:

@@ -11,6 +11,7 @@ from scipy.spatial import cKDTree
 
 from cgp.comparisons import Difference
 from cgp.regression.conventions import Accepted
+from cgp.spelling import meant
 from cgp.tables.frames.gaps import ordered_rows
 from cgp.tables.frames.table import Table
 
@@ -77,7 +78,8 @@ def chosen_transforms(asked: Any, table: Table, summed: Sequence[int] = ()) -> T
 
 def has_atoms(asked: Any, table: Table) -> bool:
     """Whether a column is asked to have a bound that many of its values are at."""
-    return any(each == Rectified.name or isinstance(each, Rectified) for each in _by_column(asked, table))
+    wishes = [_wish(each) for each in _by_column(asked, table)]
+    return any(each == Rectified.name or isinstance(each, Rectified) for each in wishes)
 
 
 def setting_content(asked: Any) -> Any:
@@ -103,7 +105,7 @@ def _by_column(asked: Any, table: Table) -> list[Any]:
     keys = table.names if hasattr(table.given, "iloc") else table.positions
     absent = [name for name in asked if name not in keys]
     if absent:
-        raise ValueError(f"transforms: expected columns to fill, {list(keys)}, got {absent}")
+        raise ValueError(f"transforms: expected columns to fill, {list(keys)}, got {absent}{meant(absent, keys)}")
     return [asked.get(key) for key in keys]
 
 
@@ -113,7 +115,8 @@ def _wish(asked: Any) -> str | Transform:
     if isinstance(asked, Transform) or (isinstance(asked, str) and asked in (AUTO, *_FAMILIES)):
         return asked
     names = (AUTO, *_FAMILIES, "none")
-    raise ValueError(f"transforms: expected one of {names}, an object such as BoxCox(), or None, got {asked!r}")
+    near = meant([asked], names) if isinstance(asked, str) else ""
+    raise ValueError(f"transforms: expected one of {names}, an object such as BoxCox(), or None, got {asked!r}{near}")
 
 
 def _candidates(wish: str, column: Array, name: Any) -> Sequence[Transform]:

@@ -377,6 +377,11 @@ def test_filled_values_below_zero_are_named_and_transforms_have_none(file, capsy
     assert "cgp fill: --transforms: expected values from 0 on in column 'level'" in capsys.readouterr().err
 
 
+def test_a_misspelt_transform_is_refused_before_a_fit(file, capsys):
+    assert run(file, "--transforms", "warm=lgo") == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith("got 'lgo'; did you mean 'log'?")
+
+
 @pytest.mark.filterwarnings("default")
 def test_warnings_of_uneven_errors_name_a_flag(file, capsys):
     rng = np.random.default_rng(0)
