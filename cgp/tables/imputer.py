@@ -136,7 +136,8 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         Args:
             X: a frame, a series, or an array ``(n, k)``, or a panel of them; NaN is missing.
             y: not used.
-            totals: by name of column, or a frame of columns; NaN is not known.
+            totals: by name of column, or a frame of columns; NaN is not known. Or any weighted sums of cells, as
+                ``cgp.regression.sums.Sums``: their inputs, and the numbers of their columns.
 
         Returns:
             The imputer.
