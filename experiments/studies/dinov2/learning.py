@@ -1,7 +1,7 @@
 """How fast the upper layers learn with another attention in the place of the pretrained one.
 
-Protocol, written before the runs: the states of 2,000 training images of CIFAR-10 above ten layers, as `fit` has them;
-the last two layers, the norm and a new head, four epochs, AdamW, validation by the blocks' means on 1,000 images after
+Protocol, written before the runs: the states of 1,000 training images of CIFAR-10 above ten layers, as `fit` has them;
+the last two layers, the norm and a new head, four epochs, AdamW, validation by the blocks' means on 500 images after
 every epoch. Every form keeps the host's maps of values and outputs, and starts with new maps of queries and keys, as
 :func:`cgp.replace_attention` does; "softmax" is the same with softmax, "softmax, pretrained" keeps all of the host's.
 Blocks and the head learn ten times as fast as the rest. The rate of each form is that of 3e-5, 1e-4 and 3e-4 with the
@@ -26,14 +26,14 @@ __all__ = ["learning"]
 
 _PRETRAINED = "softmax, pretrained"
 _RATES, _FASTER, _PILOT = (3e-5, 1e-4, 3e-4), 10.0, 99
-_TRAIN, _VALIDATION = 2000, 1000
+_TRAIN, _VALIDATION = 1000, 500
 
 
 def learning(
     *,
     data: Path,
     out: Path = Path("runs/dinov2"),
-    names: Sequence[str] = ("softmax", _PRETRAINED, "cgp", "sparse_cgp", "sgpa", "kep_svgp"),
+    names: Sequence[str] = ("softmax", _PRETRAINED, "cgp", "sparse_cgp", "kernel", "sgpa", "kep_svgp"),
     seeds: int = 2,
     epochs: int = 4,
 ) -> None:
