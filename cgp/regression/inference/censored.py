@@ -38,7 +38,7 @@ Array = NDArray[np.float64]
 _SOLVERS = CorrelatedGPRegression, CompressedCorrelatedGPRegression, SeriesCorrelatedGPRegression
 _PASSES = 40
 _DAMPING = 0.7
-_SETTLED = 1e-4  # of a deviation
+_SETTLED, _ROUGHLY = 1e-4, 1e-2  # of a deviation; while parameters are learned, to which it is of second order
 _LARGEST = 1e4  # variances of a site in units of that of what it is about: beyond that it says nothing
 _ROUNDING = 1e-9
 _ROUNDS, _STEPS = 2, 200  # of learning, and windows in each
@@ -87,7 +87,7 @@ def truncated_below(mean: Tensor, variance: Tensor, bound: Tensor) -> Truncated:
 
 
 @torch.no_grad()
-def censored_model(model: RegressionModel, bounds: Tensor) -> RegressionModel:
+def censored_model(model: RegressionModel, bounds: Tensor, *, settled: float = _SETTLED) -> RegressionModel:
     r"""A model in which Gaussian pseudo-observations stand for observations that are known to be at most b.
 
     .. math:: 1\{y_i \le b_i\} \approx Z_i\, N(y_i; \tilde y_i, e_i), \qquad
@@ -100,6 +100,7 @@ def censored_model(model: RegressionModel, bounds: Tensor) -> RegressionModel:
     Args:
         model: not in batches; its parameters are kept.
         bounds: of each observation, infinite for one that is what it is, ``(n,)``.
+        settled: deviations by which means may move still.
 
     Returns:
         Another model with the same parameters.
@@ -125,7 +126,7 @@ def censored_model(model: RegressionModel, bounds: Tensor) -> RegressionModel:
         moved = ((law.mean - before).abs() / cavity.sqrt()).max()
         mean, variance = (part[which] for part in other.leave_one_out())
         cavity, before = variance - further[which], law.mean
-        if moved < _SETTLED:
+        if moved < settled:
             break
     return other
 
@@ -217,7 +218,7 @@ def _further(model: RegressionModel) -> Tensor:
 
 def _learned(model: RegressionModel, bounds: Tensor, windows: bool, seed: int) -> RegressionModel:
     for _ in range(_ROUNDS):
-        model = censored_model(model, bounds)
+        model = censored_model(model, bounds, settled=_ROUGHLY)
         if windows:
             fit_windows(model, num_steps=_STEPS, seed=seed)
         else:
