@@ -50,6 +50,7 @@ def benchmark(
     models: Sequence[str] = ("digits", "CoLA", "CIFAR-10"),
     threads: int = 1,
     seconds: float = 20.0,
+    device: str = "cpu",
 ) -> None:
     """Measure blocks (d 128, h 4) and training steps of whole models, and write a page of tables and a CSV file.
 
@@ -60,18 +61,23 @@ def benchmark(
         models: names of models, among digits, CoLA and CIFAR-10.
         threads: number of threads of every call.
         seconds: time after which no further round of a measurement begins; there are at least 5 and at most 25.
+        device: where the blocks and models are, "cpu" or "cuda".
     """
     unknown = [name for name in models if name not in MODELS]
     if unknown:
         raise ValueError(f"models: expected some of {', '.join(MODELS)}, got {', '.join(unknown)}")
     torch.manual_seed(0)
     time = partial(interleaved, threads=threads, rounds=_ROUNDS, seconds=seconds)
-    blocks = [measurement for n in lengths for measurement in _measure_blocks(n, time)]
-    epochs = [measurement for name in models for measurement in _measure_models(name, time)]
+    with torch.device(device):
+        blocks = [measurement for n in lengths for measurement in _measure_blocks(n, time)]
+        epochs = [measurement for name in models for measurement in _measure_models(name, time)]
     write_csv(csv, [measurement._asdict() for measurement in (*blocks, *epochs)])
     chosen = f"--lengths '{_listed(lengths)}' --models '{_listed(models)}' --threads {threads} --seconds {seconds:g}"
+    chosen += "" if device == "cpu" else f" --device {device} --out {out} --csv {csv}"
     tables = f"{_pivot('block', blocks)}\n{_pivot('model', epochs)}"
-    write_text(out, _INTRODUCTION.format(machine=_machine(threads), options=chosen, tables=tables))
+    write_text(
+        out, _INTRODUCTION.format(machine=_machine(threads, device), csv=csv.name, options=chosen, tables=tables)
+    )
 
 
 def interleaved(
@@ -102,9 +108,16 @@ def interleaved(
 
 def _seconds(call: Callable[[], object]) -> float:
     call()  # warm-up: in training, the previous call was the same
+    _wait()
     start = perf_counter()
     call()
+    _wait()
     return perf_counter() - start
+
+
+def _wait() -> None:
+    if torch.accelerator.is_available():
+        torch.accelerator.synchronize()
 
 
 def _ratio(seconds: Sequence[float], first: Sequence[float]) -> tuple[float, float]:
@@ -240,10 +253,12 @@ def _listed(values: Sequence[object]) -> str:
     return f"[{','.join(str(value) for value in values)}]"
 
 
-def _machine(threads: int) -> str:
+def _machine(threads: int, device: str) -> str:
     info = Path("/proc/cpuinfo")
     named = [line for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []
     processor = named[0].split(":")[1].strip() if named else "a processor"
+    if device == "cuda":
+        processor = f"{torch.cuda.get_device_name()}, {processor}"
     date = dt.datetime.now(tz=dt.UTC).date().isoformat()
     return f"{processor}, {threads} thread{'s' * (threads > 1)}, torch {torch.__version__}, {date}"
 
@@ -256,7 +271,7 @@ Blocks as a user gets them (d 128, h 4, defaults; batches of 32, 16 and 8 sequen
 softmax attention in the same round of the same process: median of the rounds ± half the distance of the quartiles;
 the first row says how long softmax attention takes. *Forward*: one draw from the posterior in eval mode, without a
 graph. *Training*: forward and backward with what the block adds to the loss. *Bytes*: kept for the backward pass.
-*Epoch*: training steps (objective, backward, Adam) of a whole model. [All numbers](results/benchmarks.csv).
+*Epoch*: training steps (objective, backward, Adam) of a whole model. [All numbers](results/{csv}).
 
 {tables}"""
 

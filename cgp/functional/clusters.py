@@ -34,7 +34,7 @@ def cluster_centres(points: Tensor, number: int, *, seed: int = 0) -> Tensor:
     if number == len(distinct):
         return distinct
     if len(distinct) > _CLUSTERED:
-        order = torch.randperm(len(distinct), generator=torch.Generator().manual_seed(seed))
+        order = torch.randperm(len(distinct), generator=torch.Generator().manual_seed(seed), device="cpu")
         distinct = distinct[order[:_CLUSTERED].to(distinct.device)]
     from sklearn.cluster import KMeans  # slow to import
 

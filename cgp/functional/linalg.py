@@ -147,8 +147,10 @@ def in_functorch() -> bool:
 
 
 def may_read(x: Tensor) -> bool:
-    """Whether values may be read without synchronisation: on the CPU, not compiled, no functorch transform."""
-    return x.device.type == "cpu" and not (torch.compiler.is_compiling() or in_functorch())
+    """Whether values may be read: not compiled, no functorch transform, no recording of a CUDA graph."""
+    # An accelerator has to be waited for: an assertion there, when it fails, would end every further use of it.
+    traced = torch.compiler.is_compiling() or in_functorch() or x.device.type == "meta"
+    return not (traced or (x.device.type == "cuda" and torch.cuda.is_current_stream_capturing()))
 
 
 def may_own_backward() -> bool:
@@ -292,7 +294,7 @@ def _eager_cholesky(matrix: Tensor, name: str, ladder: list[float]) -> Tensor:
     factor, info = torch.linalg.cholesky_ex(first)
     if not info.any():
         return factor
-    chosen = torch.full(info.shape, ladder[0], dtype=matrix.dtype)
+    chosen = torch.full(info.shape, ladder[0], dtype=matrix.dtype, device=matrix.device)
     for rung in ladder[1:]:
         chosen = torch.where(info > 0, rung, chosen)
         factor, info = torch.linalg.cholesky_ex(_add_jitter(matrix, chosen))

@@ -148,6 +148,11 @@ class Markov(Kernel):
         """The covariance of ``x1`` with ``x2``; see :class:`gpytorch.kernels.Kernel`."""
         if last_dim_is_batch or params:
             raise ValueError(f"Markov: unknown arguments last_dim_is_batch={last_dim_is_batch}, {params}")
+        if x1.device.type != "cpu":
+            raise ValueError(
+                f"Markov: expected inputs on the CPU, where its recursions run, got {x1.device}; move the model and "
+                "the data by .cpu(), or use the kernel without Markov, whose covariance is dense"
+            )
         if diag:
             return self.base_kernel(x1, x2, diag=True)
         if x1 is x2 or (x1.shape == x2.shape and torch.equal(x1, x2)):

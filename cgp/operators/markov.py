@@ -343,7 +343,10 @@ class MarkovLinearOperator(ExactLinearOperator):
         return self._with(noise=noise[..., rows], cells=cells[..., rows])
 
     def to(self, *args: Any, **kwargs: Any) -> MarkovLinearOperator:
-        """The operator with another dtype of its floating-point tensors."""
+        """The operator with another dtype of its floating-point tensors; it stays on the CPU."""
+        device = torch._C._nn._parse_to(*args, **kwargs)[0]
+        if device is not None and device.type != "cpu":
+            raise ValueError(f"device: expected the CPU, where the recursions of this covariance run, got {device}")
         return self.__class__(*(arg.to(*args, **kwargs) if arg.is_floating_point() else arg for arg in self._args))
 
     def _unsqueeze_batch(self, dim: int) -> MarkovLinearOperator:

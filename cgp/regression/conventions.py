@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import validate_data
@@ -189,7 +190,12 @@ def unchanged_on_error(method: Callable[Concatenate[Any, P], R]) -> Callable[Con
 
     @wraps(method)
     def guarded(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        before = vars(self).copy()
+        before, device = vars(self).copy(), torch.get_default_device()
+        if device.type != "cpu":
+            raise ValueError(
+                f"{type(self).__name__}: expected torch's default device to be the CPU, where it is computed, got "
+                f"{device}; call it within `with torch.device('cpu'):`"
+            )
         try:
             return method(self, *args, **kwargs)
         except BaseException:

@@ -142,7 +142,7 @@ class _Comparison:
         self.size = size
         self.model, self.search, self.task, self.what, self.input_of = model, search, search.task, what, input_of
         generator = torch.Generator().manual_seed(search.seed)
-        fold_of = (torch.randperm(int(input_of.max()) + 1, generator=generator) % FOLDS)[input_of]
+        fold_of = (torch.randperm(int(input_of.max()) + 1, generator=generator, device="cpu") % FOLDS)[input_of]
         sources = {method.name: self._source(method) for method in what.methods if not isinstance(method, Posterior)}
         self.plain = Method.named(self.task.parameter)
         self.tuned = Tuned(

@@ -200,7 +200,8 @@ class Tuned:
         most = min(KEPT_LABELS, KEPT_LOGITS // logits)
         if sum(sizes) <= most:
             return None
-        order = torch.randperm(len(sizes), generator=torch.Generator().manual_seed(self.search.seed)).tolist()
+        generator = torch.Generator().manual_seed(self.search.seed)
+        order = torch.randperm(len(sizes), generator=generator, device="cpu").tolist()
         total = np.cumsum([sizes[index] for index in order])
         folds = self.fold_of.split([int(self.search.task.present(labels).sum()) for labels in self.held.labels])
         count = max(int((total <= most).sum()), 1)

@@ -95,7 +95,9 @@ class AmplitudeSearch:
 
     def _noises(self, index: int) -> list[tuple[int, float]]:
         generator = torch.Generator().manual_seed(self.seed + 7919 * index)
-        return list(draw_noises(self.num_samples, lambda: int(torch.randint(2**62, (), generator=generator))))
+        return list(
+            draw_noises(self.num_samples, lambda: int(torch.randint(2**62, (), generator=generator, device="cpu")))
+        )
 
 
 class _Runs:

@@ -35,7 +35,7 @@ def seeds_from(seed: int | None) -> Callable[[], int]:
     """Seeds of one draw after another, from a generator of their own; None takes its seed from torch's global one."""
     generator = torch.Generator()
     generator.manual_seed(int(torch.randint(2**62, ())) if seed is None else seed)
-    return lambda: int(torch.randint(2**62, (), generator=generator))
+    return lambda: int(torch.randint(2**62, (), generator=generator, device="cpu"))
 
 
 class DrawVariance:

@@ -128,7 +128,7 @@ def test_what_cannot_look_at_values_refuses(monkeypatch):
     one_far = torch.cat([x, torch.full((1, 4), 1e5)])
     for call in (compiled, lambda z: mapped(z[None])[0]):
         torch.testing.assert_close(call(one_far), squared_exponential(one_far))
-    monkeypatch.setattr(distances, "may_read", lambda x: False)  # as on an accelerator
+    monkeypatch.setattr(distances, "may_read", lambda x: False)  # as in a CUDA graph
     torch.testing.assert_close(squared_exponential(one_far), compiled(one_far))
     for points in ((lost,), (lost, lost + 0.1)):
         with pytest.raises(RuntimeError, match="float32 loses distances"):
