@@ -75,9 +75,9 @@ def benchmark(
     chosen = f"--lengths '{_listed(lengths)}' --models '{_listed(models)}' --threads {threads} --seconds {seconds:g}"
     chosen += "" if device == "cpu" else f" --device {device} --out {out} --csv {csv}"
     tables = f"{_pivot('block', blocks)}\n{_pivot('model', epochs)}"
-    write_text(
-        out, _INTRODUCTION.format(machine=_machine(threads, device), csv=csv.name, options=chosen, tables=tables)
-    )
+    title, explained = _PROCESSOR if device == "cpu" else _ACCELERATOR
+    filled = {"machine": _machine(threads, device), "options": chosen, "csv": csv.name, "tables": tables}
+    write_text(out, _PAGE.format(title=title, explained=explained, **filled))
 
 
 def interleaved(
@@ -263,17 +263,27 @@ def _machine(threads: int, device: str) -> str:
     return f"{processor}, {threads} thread{'s' * (threads > 1)}, torch {torch.__version__}, {date}"
 
 
-_INTRODUCTION = """# Benchmarks
+_PAGE = """# {title}
 
 Written by the command, not edited: `python -m experiments.benchmarks {options}`. {machine}.
 
+{explained} [All numbers](results/{csv}).
+
+{tables}"""
+
+_PROCESSOR = (
+    "Benchmarks",
+    """\
 Blocks as a user gets them (d 128, h 4, defaults; batches of 32, 16 and 8 sequences of 64, 256 and 512 tokens) over
 softmax attention in the same round of the same process: median of the rounds ± half the distance of the quartiles;
 the first row says how long softmax attention takes. *Forward*: one draw from the posterior in eval mode, without a
 graph. *Training*: forward and backward with what the block adds to the loss. *Bytes*: kept for the backward pass.
-*Epoch*: training steps (objective, backward, Adam) of a whole model. [All numbers](results/{csv}).
-
-{tables}"""
+*Epoch*: training steps (objective, backward, Adam) of a whole model.""",
+)
+_ACCELERATOR = (
+    "Benchmarks on a GPU",
+    "As in [benchmarks](benchmarks.md). At these sizes a GPU waits for launches, of which softmax attention has one.",
+)
 
 if __name__ == "__main__":
     auto_cli(benchmark, as_positional=False, prog="python -m experiments.benchmarks")
