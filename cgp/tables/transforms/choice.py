@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
+from scipy.stats import spearmanr
 
 from cgp.comparisons import Difference
 from cgp.regression.conventions import Accepted
@@ -25,6 +26,7 @@ Array = NDArray[Any]
 AUTO = "auto"
 _FEWEST = 100  # values between two others below which nothing is chosen
 _MOST = 2000  # that are enough to choose by
+_TIED = 0.3  # rank correlation from which another column depends on whether a value is 0
 _ATOM = 0.05  # share of values that are the same, such as no rain
 _FEW_VALUES = 30  # distinct ones: a code or a count
 _OTHERS = 5  # columns that a value is predicted from, the most correlated ones
@@ -63,9 +65,14 @@ def chosen_transforms(asked: Any, table: Table, summed: Sequence[int] = ()) -> T
     _check_values(Transforms(tuple(kinds), names), table.values)
     order = ordered_rows(table.inputs)
     inputs, values = table.inputs[order], table.values[order]
+    if AUTO in wishes and not len(summed):  # with sums an end of a column is a value
+        kinds = [
+            Rectified() if wish == AUTO and _has_zeros_of_its_own(values, p) else kind
+            for p, (wish, kind) in enumerate(zip(wishes, kinds, strict=True))
+        ]
     candidates = [
-        [] if isinstance(wish, Transform) else _candidates(wish, column, name)
-        for wish, column, name in zip(wishes, values.T, names, strict=True)
+        [] if isinstance(wish, Transform) or kind.has_atom else _candidates(wish, column, name)
+        for wish, kind, column, name in zip(wishes, kinds, values.T, names, strict=True)
     ]
     for _ in range(2 * any(candidates)):  # the second time with the others transformed
         features = _features(kinds, values)
@@ -77,9 +84,14 @@ def chosen_transforms(asked: Any, table: Table, summed: Sequence[int] = ()) -> T
 
 
 def has_atoms(asked: Any, table: Table) -> bool:
-    """Whether a column is asked to have a bound that many of its values are at."""
+    """Whether a column has a bound that many of its values are at, asked for or by their number."""
     wishes = [_wish(each) for each in _by_column(asked, table)]
-    return any(each == Rectified.name or isinstance(each, Rectified) for each in wishes)
+    return any(
+        each == Rectified.name
+        or isinstance(each, Rectified)
+        or (each == AUTO and _has_zeros_of_its_own(table.values, p))
+        for p, each in enumerate(wishes)
+    )
 
 
 def setting_content(asked: Any) -> Any:
@@ -165,12 +177,32 @@ _FAMILIES: Mapping[str, Callable[[Array], Sequence[Transform]]] = {
 }
 
 
+def _has_zeros_of_its_own(values: Array, p: int) -> bool:
+    """Whether a column is often 0, never below and continuous above, such as rain, and the others do not know when."""
+    # To others that depend on it, as heat on light, a recorded zero says more than a value that is at most 0.
+    column = values[:, p]
+    seen = ~np.isnan(column)
+    zeros = (column[seen] == 0.0).sum()
+    if zeros <= _ATOM * seen.sum() or (column[seen] < 0.0).any() or not _is_continuous(column[column > 0.0]):
+        return False
+    return all(abs(_rank_correlation(column, other)) < _TIED for other in np.delete(values, p, axis=1).T)
+
+
+def _rank_correlation(one: Array, other: Array) -> float:
+    """Spearman's, of the rows where both are seen; 0 where a column does not vary."""
+    both = ~(np.isnan(one) | np.isnan(other))
+    if both.sum() < _FEW_VALUES or np.ptp(one[both]) == 0.0 or np.ptp(other[both]) == 0.0:
+        return 0.0
+    return float(spearmanr(one[both], other[both]).statistic)
+
+
 def _is_continuous(seen: Array) -> bool:
     """Whether no value is frequent or a gross error, they are many, and they are enough."""
     counts = np.unique(seen, return_counts=True)[1]
+    if len(seen) < _FEWEST or len(counts) < _FEW_VALUES or counts.max() > _ATOM * len(seen):
+        return False
     accepted = Accepted.of(seen[:, None])
-    inside = seen.min() >= accepted.low[0] and seen.max() <= accepted.high[0]
-    return bool(inside) and len(seen) >= _FEWEST and len(counts) >= _FEW_VALUES and counts.max() <= _ATOM * len(seen)
+    return bool(seen.min() >= accepted.low[0] and seen.max() <= accepted.high[0])
 
 
 def _best(

@@ -19,6 +19,8 @@ __all__ = ["TABLES", "rows_of_tables", "transforms"]
 
 _METHODS = {"as they are": None, "transformed": "auto"}
 _ROWS = 1_000
+_FLUXES = "LE", "H", "Tair", "rH", "VPD", "Ustar"
+_LIGHT = 500, 2_000, 4_000, 6_500, 10_000, 15_000
 
 
 def transforms(data: Path, out: Path, sets: Sequence[str] = (), maskings: int = 2, seed: int = 1) -> None:
@@ -79,11 +81,11 @@ def _gases(data: Path, first: int = 2_000) -> Array:
     return np.where(values == -200.0, np.nan, values)
 
 
-def _fluxes(data: Path, first: int = 8_000) -> Array:
+def _fluxes(data: Path, first: int = 8_000, columns: Sequence[str] = _FLUXES) -> Array:
     """Fluxes of heat, radiation, humidity, the deficit of vapour and friction by the half-hour, of a year."""
     path = data / "flux" / "Example_DETha98.txt.xz"
     table = pd.read_csv(path, sep="\t", lineterminator="\r", skiprows=[1], na_values=[-9999, -9999.0])
-    return table[["LE", "H", "Tair", "rH", "VPD", "Ustar"]].to_numpy(np.float64)[first : first + _ROWS]
+    return table[list(columns)].to_numpy(np.float64)[first : first + _ROWS]
 
 
 def _wind(data: Path) -> Array:
@@ -119,5 +121,7 @@ TABLES: Mapping[str, Callable[[Path], Array]] = {
     "drift": partial(_text, file="drift", first=0, count=1_000, columns=range(6)),
     "stocks, others": partial(_text, file="stock-exchange", first=5_000, count=1_000, columns=range(6)),
     "roads, others": lambda data: _text(data, "z_guangzhou", first=60, count=8, columns=range(500)).T,
+    # Radiation by itself, 0 at night
+    **{f"light from {first}": partial(_fluxes, first=first, columns=["Rg"]) for first in _LIGHT},
 }
 """Tables ``(n, P)`` by name."""

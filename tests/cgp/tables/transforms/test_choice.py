@@ -45,7 +45,8 @@ def test_gaussian_columns_stay_as_they_are():
 @pytest.mark.parametrize(
     "column",
     [
-        lambda x: np.where(x < 0.0, 0.0, np.exp(x)),  # rain: half of it is none
+        lambda x: np.where(x < 0.0, -1.0, np.exp(x)),  # half of it is one value that is no end known to be one
+        lambda x: np.where(x < 1.5, 0.0, np.exp(x)),  # too few above the end
         lambda x: np.round(np.exp(x)),  # counts
         lambda x: np.exp(x)[:90],  # too few
         lambda x: np.append(np.exp(x), 1e5),  # a code of a failed sensor
@@ -169,6 +170,37 @@ def test_a_declared_family_finds_its_power():
     latent = series()
     assert chosen(np.exp(latent), "box-cox")[0].power == 0.0
     assert isinstance(chosen(latent, "yeo-johnson")[0], YeoJohnson)
+
+
+def rain(count=800):
+    """A column that is 0 half of the time, one that knows nothing of it, and one that does."""
+    latent, other = series(count), series(count, 1)[:, :1]
+    return np.column_stack([np.where(latent[:, 0] < 0.0, 0.0, np.exp(latent[:, 0])), other, latent[:, 1]])
+
+
+def test_zeros_are_an_end_unless_other_columns_know_when():
+    table = rain()
+    assert chosen(table[:, :2]) == (Rectified(), Unchanged())
+    assert chosen(table[:, 1::-1]) == (Unchanged(), Rectified())
+    assert chosen(1e4 * table[:, :1]) == (Rectified(),)
+    assert chosen(table) == (Unchanged(), Unchanged(), Unchanged())
+    given = read_table(table[:, :2], None)[0]
+    assert chosen_transforms("auto", given, summed=[0]).kinds == (Unchanged(), Unchanged())
+    assert has_atoms("auto", given)
+    assert not has_atoms("auto", read_table(table, None)[0])
+
+
+def test_the_scores_of_hidden_values_are_better_with_zeros_as_an_end():
+    complete = rain(300)[:, :1]
+    table = complete.copy()
+    table[10:290:14] = table[11:290:14] = np.nan
+    hidden, off = np.isnan(table), []
+    for asked in (None, "auto"):
+        imputer = CorrelatedGPImputer(transforms=asked, random_state=0).fit(table)
+        draws = np.stack([each[hidden] for each in imputer.draws(50, random_state=0)])
+        apart = np.abs(draws[:, None] - draws).sum((0, 1)) / (50 * 49)
+        off.append(float((np.abs(draws - complete[hidden]).mean(0) - 0.5 * apart).mean()))
+    assert off[1] < 0.9 * off[0]
 
 
 def test_atoms_are_those_of_columns_that_are_asked_to_have_a_bound():
