@@ -29,6 +29,7 @@ _MOST = 2000  # that are enough to choose by
 _TIED = 0.3  # rank correlation from which another column depends on whether a value is 0
 _ATOM = 0.05  # share of values that are the same, such as no rain
 _FEW_VALUES = 30  # distinct ones: a code or a count
+_FEW_STEPS = 10  # distinct ones above 0: a gauge counts tenths of a millimetre
 _OTHERS = 5  # columns that a value is predicted from, the most correlated ones
 _LEAST_GAIN, _CLEAR = 0.1, 2.0  # nats a value, and standard errors above: smaller gains were none in filled values
 _GROUPS = 20  # of successive values, for the error of a gain
@@ -178,12 +179,12 @@ _FAMILIES: Mapping[str, Callable[[Array], Sequence[Transform]]] = {
 
 
 def _has_zeros_of_its_own(values: Array, p: int) -> bool:
-    """Whether a column is often 0, never below and continuous above, such as rain, and the others do not know when."""
+    """Whether a column is often 0, never below and of many values above, as rain, and the others do not know when."""
     # To others that depend on it, as heat on light, a recorded zero says more than a value that is at most 0.
     column = values[:, p]
     seen = ~np.isnan(column)
-    zeros = (column[seen] == 0.0).sum()
-    if zeros <= _ATOM * seen.sum() or (column[seen] < 0.0).any() or not _is_continuous(column[column > 0.0]):
+    zeros, above = (column[seen] == 0.0).sum(), column[column > 0.0]
+    if zeros <= _ATOM * seen.sum() or (column[seen] < 0.0).any() or not _varies(above, _FEW_STEPS):
         return False
     return all(abs(_rank_correlation(column, other)) < _TIED for other in np.delete(values, p, axis=1).T)
 
@@ -198,8 +199,12 @@ def _rank_correlation(one: Array, other: Array) -> float:
 
 def _is_continuous(seen: Array) -> bool:
     """Whether no value is frequent or a gross error, they are many, and they are enough."""
-    counts = np.unique(seen, return_counts=True)[1]
-    if len(seen) < _FEWEST or len(counts) < _FEW_VALUES or counts.max() > _ATOM * len(seen):
+    return _varies(seen, _FEW_VALUES) and np.unique(seen, return_counts=True)[1].max() <= _ATOM * len(seen)
+
+
+def _varies(seen: Array, distinct: int) -> bool:
+    """Whether values are enough, so many are distinct, and none is a gross error."""
+    if len(seen) < _FEWEST or len(np.unique(seen)) < distinct:
         return False
     accepted = Accepted.of(seen[:, None])
     return bool(seen.min() >= accepted.low[0] and seen.max() <= accepted.high[0])

@@ -110,6 +110,10 @@ class Rectified(Unchanged):
         super().__post_init__()
         _check("lower", self.lower, math.isfinite(self.lower), "a finite number")
 
+    def __str__(self) -> str:
+        """Its end in words."""
+        return f"rectified at {self.lower:g}"
+
     @property
     def ends(self) -> tuple[float, float]:
         """The lower one only."""

@@ -47,7 +47,8 @@ def test_gaussian_columns_stay_as_they_are():
     [
         lambda x: np.where(x < 0.0, -1.0, np.exp(x)),  # half of it is one value that is no end known to be one
         lambda x: np.where(x < 1.5, 0.0, np.exp(x)),  # too few above the end
-        lambda x: np.round(np.exp(x)),  # counts
+        lambda x: np.round(np.exp(x)) + 1.0,  # counts that are not often 0
+        lambda x: np.round(np.clip(x, 0.0, 5.0)),  # a code with few values
         lambda x: np.exp(x)[:90],  # too few
         lambda x: np.append(np.exp(x), 1e5),  # a code of a failed sensor
         lambda x: np.ones_like(x),
@@ -183,6 +184,7 @@ def test_zeros_are_an_end_unless_other_columns_know_when():
     assert chosen(table[:, :2]) == (Rectified(), Unchanged())
     assert chosen(table[:, 1::-1]) == (Unchanged(), Rectified())
     assert chosen(1e4 * table[:, :1]) == (Rectified(),)
+    assert chosen(table[:, :1].round(1)) == (Rectified(),)  # as a gauge counts
     assert chosen(table) == (Unchanged(), Unchanged(), Unchanged())
     given = read_table(table[:, :2], None)[0]
     assert chosen_transforms("auto", given, summed=[0]).kinds == (Unchanged(), Unchanged())
