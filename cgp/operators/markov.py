@@ -344,10 +344,13 @@ class MarkovLinearOperator(ExactLinearOperator):
 
     def to(self, *args: Any, **kwargs: Any) -> MarkovLinearOperator:
         """The operator with another dtype of its floating-point tensors; it stays on the CPU."""
-        device = torch._C._nn._parse_to(*args, **kwargs)[0]
-        if device is not None and device.type != "cpu":
-            raise ValueError(f"device: expected the CPU, where the recursions of this covariance run, got {device}")
-        return self.__class__(*(arg.to(*args, **kwargs) if arg.is_floating_point() else arg for arg in self._args))
+        moved = [arg.to(*args, **kwargs) if arg.is_floating_point() else arg for arg in self._args]
+        elsewhere = [arg.device for arg in moved if arg.device.type != "cpu"]
+        if elsewhere:
+            raise ValueError(
+                f"device: expected the CPU, where the recursions of this covariance run, got {elsewhere[0]}"
+            )
+        return self.__class__(*moved)
 
     def _unsqueeze_batch(self, dim: int) -> MarkovLinearOperator:
         return self.__class__(*(arg.unsqueeze(dim) for arg in self._expanded(self.batch_shape)))

@@ -499,3 +499,11 @@ def test_draws_have_gradients(kind):
     draws = prior.rsample(torch.Size([3]))
     assert draws.shape == (3, len(x))
     assert sum(slope is not None for slope in slopes(linear, draws.square().sum())) >= 3
+
+
+def test_another_device_is_refused():
+    kernel, x = Markov(MaternKernel(nu=1.5)), torch.linspace(0, 1, 5)[:, None]
+    with pytest.raises(ValueError, match="Markov: expected inputs on the CPU, where its recursions run, got meta"):
+        kernel.forward(x.to("meta"), x.to("meta"))
+    with pytest.raises(ValueError, match="device: expected the CPU, .* got meta"):
+        kernel(x).evaluate_kernel().to(device="meta")

@@ -605,3 +605,11 @@ def test_an_interrupted_call_changes_nothing(where, monkeypatch):
     after = [np.asarray(part) for part in (*regressor.predict(x, return_std=True), *regressor.leave_one_out())]
     for first, second in zip(before, after, strict=True):
         np.testing.assert_array_equal(first, second)
+
+
+def test_another_default_device_is_refused():
+    with (
+        torch.device("meta"),
+        pytest.raises(ValueError, match=r"got meta; call it within `with torch\.device\('cpu'\):`"),
+    ):
+        CorrelatedGPRegressor().fit(np.arange(5.0)[:, None], np.arange(5.0))
