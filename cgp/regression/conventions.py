@@ -165,7 +165,8 @@ class Accepted(NamedTuple):
 def unchanged_on_error(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
     """Method of an estimator after whose errors, ctrl-C included, the estimator has the attributes that it had before.
 
-    Half of a failed fit, such as a new standardisation with old parameters, would predict wrong numbers.
+    Half of a failed fit, such as a new standardisation with old parameters, would predict wrong numbers. Under another
+    default device of torch than the CPU, where estimators work, the method is refused.
 
     Args:
         method: of an estimator.

@@ -17,7 +17,7 @@ from cgp.networks.model.blocks import used_modules
 from cgp.networks.model.inputs import Batch, call_model
 from cgp.networks.model.shared_prefix import SharedPrefix
 from cgp.networks.model.structural_copy import structural_copy
-from cgp.networks.predict.drawing import draw_noises
+from cgp.networks.predict.drawing import draw_noises, seeds_from
 from cgp.networks.tasks import Task
 
 from .rows import STEP, TEMPERATURES, LabelScores, Trial
@@ -94,10 +94,7 @@ class AmplitudeSearch:
         return _Runs(self.model, batch.inputs, self.mode, self.task).mean
 
     def _noises(self, index: int) -> list[tuple[int, float]]:
-        generator = torch.Generator().manual_seed(self.seed + 7919 * index)
-        return list(
-            draw_noises(self.num_samples, lambda: int(torch.randint(2**62, (), generator=generator, device="cpu")))
-        )
+        return list(draw_noises(self.num_samples, seeds_from(self.seed + 7919 * index)))
 
 
 class _Runs:

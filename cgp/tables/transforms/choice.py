@@ -12,6 +12,7 @@ from scipy.stats import spearmanr
 
 from cgp.comparisons import Difference
 from cgp.regression.conventions import Accepted
+from cgp.regression.covariances.wide import WIDE
 from cgp.spelling import meant
 from cgp.tables.frames.gaps import ordered_rows
 from cgp.tables.frames.table import Table
@@ -53,7 +54,8 @@ def chosen_transforms(asked: Any, table: Table, summed: Sequence[int] = ()) -> T
     Raises:
         ValueError: if a transform is not known, does not take a value of its column, or is of one with sums only.
     """
-    wishes, names = [_wish(each) for each in _by_column(asked, table)], tuple(table.names)
+    names = tuple(table.names)
+    wishes = _wishes(asked, table, with_ends=not len(summed))  # with sums an end of a column is a value
     for p in summed:
         if wishes[p] == AUTO:
             wishes[p] = Unchanged()
@@ -66,14 +68,9 @@ def chosen_transforms(asked: Any, table: Table, summed: Sequence[int] = ()) -> T
     _check_values(Transforms(tuple(kinds), names), table.values)
     order = ordered_rows(table.inputs)
     inputs, values = table.inputs[order], table.values[order]
-    if AUTO in wishes and not len(summed):  # with sums an end of a column is a value
-        kinds = [
-            Rectified() if wish == AUTO and _has_zeros_of_its_own(values, p) else kind
-            for p, (wish, kind) in enumerate(zip(wishes, kinds, strict=True))
-        ]
     candidates = [
-        [] if isinstance(wish, Transform) or kind.has_atom else _candidates(wish, column, name)
-        for wish, kind, column, name in zip(wishes, kinds, values.T, names, strict=True)
+        [] if isinstance(wish, Transform) else _candidates(wish, column, name)
+        for wish, column, name in zip(wishes, values.T, names, strict=True)
     ]
     for _ in range(2 * any(candidates)):  # the second time with the others transformed
         features = _features(kinds, values)
@@ -86,13 +83,7 @@ def chosen_transforms(asked: Any, table: Table, summed: Sequence[int] = ()) -> T
 
 def has_atoms(asked: Any, table: Table) -> bool:
     """Whether a column has a bound that many of its values are at, asked for or by their number."""
-    wishes = [_wish(each) for each in _by_column(asked, table)]
-    return any(
-        each == Rectified.name
-        or isinstance(each, Rectified)
-        or (each == AUTO and _has_zeros_of_its_own(table.values, p))
-        for p, each in enumerate(wishes)
-    )
+    return any(each == Rectified.name or isinstance(each, Rectified) for each in _wishes(asked, table))
 
 
 def setting_content(asked: Any) -> Any:
@@ -120,6 +111,15 @@ def _by_column(asked: Any, table: Table) -> list[Any]:
     if absent:
         raise ValueError(f"transforms: expected columns to fill, {list(keys)}, got {absent}{meant(absent, keys)}")
     return [asked.get(key) for key in keys]
+
+
+def _wishes(asked: Any, table: Table, *, with_ends: bool = True) -> list[str | Transform]:
+    """What each column is to have: of "auto", the end that many values are at; in wide tables an end is a value."""
+    wishes = [_wish(each) for each in _by_column(asked, table)]
+    if AUTO not in wishes or not with_ends or len(wishes) > WIDE:
+        return wishes
+    values = table.values[ordered_rows(table.inputs)]
+    return [Rectified() if wish == AUTO and _has_zeros_of_its_own(values, p) else wish for p, wish in enumerate(wishes)]
 
 
 def _wish(asked: Any) -> str | Transform:
@@ -191,8 +191,8 @@ def _has_zeros_of_its_own(values: Array, p: int) -> bool:
 
 def _rank_correlation(one: Array, other: Array) -> float:
     """Spearman's, of the rows where both are seen; 0 where a column does not vary."""
-    both = ~(np.isnan(one) | np.isnan(other))
-    if both.sum() < _FEW_VALUES or np.ptp(one[both]) == 0.0 or np.ptp(other[both]) == 0.0:
+    both = _some(np.flatnonzero(~(np.isnan(one) | np.isnan(other))))
+    if len(both) < _FEW_VALUES or np.ptp(one[both]) == 0.0 or np.ptp(other[both]) == 0.0:
         return 0.0
     return float(spearmanr(one[both], other[both]).statistic)
 
@@ -253,8 +253,12 @@ def _neighbours(inputs: Array, column: Array) -> tuple[Array, Array, Array]:
     else:
         near = cKDTree(inputs[seen]).query(inputs[seen], 3)[1]
         rows, before, after = seen, seen[near[:, 1]], seen[near[:, 2]]
-    some = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _MOST)).astype(np.int64))
-    return rows[some], before[some], after[some]
+    return _some(rows), _some(before), _some(after)
+
+
+def _some(rows: Array) -> Array:
+    """At most 2,000 of the rows, evenly."""
+    return rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _MOST)).astype(np.int64))]
 
 
 def _features(kinds: list[Transform], values: Array) -> Array:

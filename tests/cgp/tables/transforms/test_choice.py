@@ -186,6 +186,9 @@ def test_zeros_are_an_end_unless_other_columns_know_when():
     assert chosen(1e4 * table[:, :1]) == (Rectified(),)
     assert chosen(table[:, :1].round(1)) == (Rectified(),)  # as a gauge counts
     assert chosen(table) == (Unchanged(), Unchanged(), Unchanged())
+    wide = np.hstack([table[:, :1], np.random.default_rng(0).normal(size=(len(table), 50))])
+    assert chosen(wide[:, :50])[0] == Rectified()
+    assert chosen(wide)[0] == Unchanged()  # where an end is a value
     given = read_table(table[:, :2], None)[0]
     assert chosen_transforms("auto", given, summed=[0]).kinds == (Unchanged(), Unchanged())
     assert has_atoms("auto", given)
