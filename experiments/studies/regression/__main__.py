@@ -15,6 +15,7 @@ from experiments.studies.regression.nowcast import nowcast
 from experiments.studies.regression.referee import referee
 from experiments.studies.regression.series import series
 from experiments.studies.regression.sparse import scaling, uci
+from experiments.studies.regression.tables import tables
 from experiments.studies.regression.tails import tails
 from experiments.studies.regression.totals import totals
 from experiments.studies.regression.transforms import transforms
@@ -38,6 +39,7 @@ if __name__ == "__main__":
             nowcast,
             referee,
             series,
+            tables,
             tails,
             totals,
             transforms,

@@ -15,7 +15,7 @@ from experiments.studies.regression.multioutput import SETS, stations
 from experiments.studies.regression.problems import Array
 from experiments.studies.regression.report import cached_row, write_results
 
-__all__ = ["TABLES", "rows_of_tables", "transforms"]
+__all__ = ["TABLES", "fluxes", "gases", "rows_of_tables", "text", "transforms"]
 
 _METHODS = {"as they are": None, "transformed": "auto"}
 _ROWS = 1_000
@@ -68,12 +68,13 @@ def _row(data: Path, name: str, maskings: int, seed: int) -> dict[str, Any]:
     return {"methods": rows}
 
 
-def _text(data: Path, file: str, first: int, count: int, columns: Sequence[int]) -> Array:
+def text(data: Path, file: str, first: int, count: int, columns: Sequence[int]) -> Array:
+    """Some rows and columns of a text file of series."""
     rows = np.loadtxt(data / "series" / f"{file}.txt", max_rows=first + count)
     return rows[first:, list(columns)]
 
 
-def _gases(data: Path, first: int = 2_000) -> Array:
+def gases(data: Path, first: int = 2_000) -> Array:
     """Five gases and a temperature by the hour, of a year."""
     table = pd.read_csv(data / "multioutput" / "airquality" / "AirQualityUCI.csv.xz", sep=";", decimal=",")
     columns = ["CO(GT)", "C6H6(GT)", "NOx(GT)", "NO2(GT)", "PT08.S5(O3)", "T"]
@@ -81,7 +82,7 @@ def _gases(data: Path, first: int = 2_000) -> Array:
     return np.where(values == -200.0, np.nan, values)
 
 
-def _fluxes(data: Path, first: int = 8_000, columns: Sequence[str] = _FLUXES) -> Array:
+def fluxes(data: Path, first: int = 8_000, columns: Sequence[str] = _FLUXES) -> Array:
     """Fluxes of heat, radiation, humidity, the deficit of vapour and friction by the half-hour, of a year."""
     path = data / "flux" / "Example_DETha98.txt.xz"
     table = pd.read_csv(path, sep="\t", lineterminator="\r", skiprows=[1], na_values=[-9999, -9999.0])
@@ -94,34 +95,34 @@ def _wind(data: Path) -> Array:
 
 
 TABLES: Mapping[str, Callable[[Path], Array]] = {
-    "gases": _gases,
-    "fluxes": _fluxes,
+    "gases": gases,
+    "fluxes": fluxes,
     "wind": _wind,
-    "traffic": partial(_text, file="traffic", first=3_000, count=1_000, columns=range(6, 12)),
-    "electricity": partial(_text, file="electricity", first=1_000, count=1_000, columns=range(6)),
-    "rivers": partial(_text, file="bafu", first=40_000, count=1_000, columns=range(1, 7)),
-    "roads": lambda data: _text(data, "z_guangzhou", first=0, count=8, columns=range(500)).T,
-    "temperature": partial(_text, file="temperature", first=2_000, count=1_000, columns=range(5)),
-    "transformer": partial(_text, file="z_etth", first=4_000, count=1_000, columns=range(7)),
-    "chlorine": partial(_text, file="chlorine", first=0, count=1_000, columns=range(6)),
-    "stocks": partial(_text, file="stock-exchange", first=2_000, count=600, columns=range(5)),
+    "traffic": partial(text, file="traffic", first=3_000, count=1_000, columns=range(6, 12)),
+    "electricity": partial(text, file="electricity", first=1_000, count=1_000, columns=range(6)),
+    "rivers": partial(text, file="bafu", first=40_000, count=1_000, columns=range(1, 7)),
+    "roads": lambda data: text(data, "z_guangzhou", first=0, count=8, columns=range(500)).T,
+    "temperature": partial(text, file="temperature", first=2_000, count=1_000, columns=range(5)),
+    "transformer": partial(text, file="z_etth", first=4_000, count=1_000, columns=range(7)),
+    "chlorine": partial(text, file="chlorine", first=0, count=1_000, columns=range(6)),
+    "stocks": partial(text, file="stock-exchange", first=2_000, count=600, columns=range(5)),
     "exchange": lambda data: SETS["exchange"](data / "multioutput", 1)[1],
     # The rule was settled on those above; these are to confirm it.
-    "fluxes, January": partial(_fluxes, first=500),
-    "fluxes, April": partial(_fluxes, first=5_000),
-    "fluxes, August": partial(_fluxes, first=11_000),
-    "fluxes, October": partial(_fluxes, first=14_000),
-    "traffic, others": partial(_text, file="traffic", first=8_000, count=1_000, columns=range(12, 18)),
-    "rivers, others": partial(_text, file="bafu", first=60_000, count=1_000, columns=range(6, 12)),
-    "gases, autumn": partial(_gases, first=5_000),
-    "gases, winter": partial(_gases, first=7_500),
-    "air": partial(_text, file="airq", first=0, count=1_000, columns=range(6)),
-    "climate": partial(_text, file="climate", first=0, count=1_000, columns=range(4, 10)),
-    "climate, later": partial(_text, file="climate", first=3_000, count=1_000, columns=range(4, 10)),
-    "drift": partial(_text, file="drift", first=0, count=1_000, columns=range(6)),
-    "stocks, others": partial(_text, file="stock-exchange", first=5_000, count=1_000, columns=range(6)),
-    "roads, others": lambda data: _text(data, "z_guangzhou", first=60, count=8, columns=range(500)).T,
+    "fluxes, January": partial(fluxes, first=500),
+    "fluxes, April": partial(fluxes, first=5_000),
+    "fluxes, August": partial(fluxes, first=11_000),
+    "fluxes, October": partial(fluxes, first=14_000),
+    "traffic, others": partial(text, file="traffic", first=8_000, count=1_000, columns=range(12, 18)),
+    "rivers, others": partial(text, file="bafu", first=60_000, count=1_000, columns=range(6, 12)),
+    "gases, autumn": partial(gases, first=5_000),
+    "gases, winter": partial(gases, first=7_500),
+    "air": partial(text, file="airq", first=0, count=1_000, columns=range(6)),
+    "climate": partial(text, file="climate", first=0, count=1_000, columns=range(4, 10)),
+    "climate, later": partial(text, file="climate", first=3_000, count=1_000, columns=range(4, 10)),
+    "drift": partial(text, file="drift", first=0, count=1_000, columns=range(6)),
+    "stocks, others": partial(text, file="stock-exchange", first=5_000, count=1_000, columns=range(6)),
+    "roads, others": lambda data: text(data, "z_guangzhou", first=60, count=8, columns=range(500)).T,
     # Radiation by itself, 0 at night
-    **{f"light from {first}": partial(_fluxes, first=first, columns=["Rg"]) for first in _LIGHT},
+    **{f"light from {first}": partial(fluxes, first=first, columns=["Rg"]) for first in _LIGHT},
 }
 """Tables ``(n, P)`` by name."""
