@@ -96,7 +96,7 @@ class _Peer(PointImputer):
     def transform(self, X: Any) -> Any:
         table, axis = read_table(X, self.inputs, self.missing_values)
         phases = [table.inputs % period for period in _PERIODS] if axis.is_time else []
-        fill: Imputer = (IMPUTERS | ENDS)[self.name]
+        fill: Imputer = {**IMPUTERS, **ENDS}[self.name]
         mean, sd = fill(np.hstack([table.inputs, *phases]), table.values)
         if sd is not None:
             self.std_ = np.where(table.missing, sd, 0.0)
