@@ -18,19 +18,19 @@ import numpy as np
 import pandas as pd
 
 from cgp import CorrelatedGPImputer, GapReport, assess_gaps
-from cgp.comparisons import Difference
 from cgp.tables.frames.table import read_table
 from cgp.tables.referee.baselines import CalendarTrees, LaggedRidge, LinearInterpolation, PointImputer, SeasonalMean
+from experiments.atomic_files import write_text
 from experiments.studies.regression.imputers import ENDS, IMPUTERS, Imputer
 from experiments.studies.regression.multioutput import stations
 from experiments.studies.regression.problems import Array
 from experiments.studies.regression.report import write_results
 from experiments.studies.regression.transforms import fluxes, gases, rows_of_tables, text
 
-__all__ = ["tables"]
+__all__ = ["best_table", "compared", "scored", "tables"]
 
 _OURS = "cgp"
-_SCORES = "nll", "crps"
+_ABOVE = {"nll": "ahead", "crps": "crps_above"}
 _PERIODS = 1.0, 7.0  # days
 _TAKEN = 0.05  # of the values
 _RUNS = 1, 4, 16, 48
@@ -38,7 +38,7 @@ _OUTAGE, _END, _ENDING = 24, 16, 2
 
 
 def tables(data: Path, out: Path, sets: Sequence[str] = (), maskings: int = 3, seed: int = 1) -> None:
-    """Of each table the default imputer's NLL, CRPS and coverage, and how far the best other method is above them.
+    """Scores of all methods on every table, and of each table ours beside the best of the others.
 
     Args:
         data: folder as for ``transforms``.
@@ -48,12 +48,30 @@ def tables(data: Path, out: Path, sets: Sequence[str] = (), maskings: int = 3, s
         seed: of the places of gaps and blocks.
     """
     rows = rows_of_tables(_row, data, out / "tables", sets or list(_TABLES), maskings, seed)
-    columns = ("nll", "peer_nll", "crps", "peer_crps", "coverage", "least_class", "processor_seconds")
-    write_results(out, "regression-tables", "Tables of every kind", rows, ("set", "by_nll", "by_crps"), columns)
+    columns = ("nll", "ahead", "crps", "coverage", "least_class", "processor_seconds")
+    write_results(out, "regression-tables", "Tables of every kind", rows, ("set", "method"), columns)
+    write_text(out / "regression-tables-best.md", best_table(rows))
+
+
+def best_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Of each table our scores, and how far the best other method by each is above them; bold beyond the error."""
+    names = "table", "NLL", "the best other, above", "CRPS", "the best other, above", "95 %", "least class", "CPU s"
+    lines = [f"| {' | '.join(names)} |", "| --- | ---: | --- | ---: | --- | ---: | ---: | ---: |"]
+    for name in dict.fromkeys(row["set"] for row in rows):
+        methods = {row["method"]: row for row in rows if row["set"] == name}
+        ours, cells = methods.pop(_OURS), []
+        for score, above in _ABOVE.items():
+            best = min(methods.values(), key=lambda row: row[score])
+            mean, error = best[above], best[f"{above}_se"]
+            text = f"{mean:+.3f} ± {error:.3f}"
+            cells += [f"{ours[score]:.3f}", f"{best['method']}, {f'**{text}**' if abs(mean) > error else text}"]
+        last = f"{ours['coverage']:.3f} | {ours['least_class']:.3f} | {ours['processor_seconds']:.0f}"
+        lines.append(f"| {' | '.join([name, *cells])} | {last} |")
+    return "\n".join(lines) + "\n"
 
 
 def _row(data: Path, name: str, maskings: int, seed: int) -> dict[str, Any]:
-    return _summary(compared(_TABLES[name](data), maskings, seed))
+    return {"methods": scored(compared(_TABLES[name](data), maskings, seed))}
 
 
 def compared(table: Array | pd.DataFrame, maskings: int, seed: int) -> GapReport:
@@ -62,19 +80,19 @@ def compared(table: Array | pd.DataFrame, maskings: int, seed: int) -> GapReport
     return assess_gaps(_with_gaps(table, seed), methods=methods, maskings=maskings, random_state=seed)
 
 
-def _summary(report: GapReport) -> dict[str, Any]:
-    """Scores of ours, and the differences to those of the best other method by each."""
-    ours, strata = report.trials[_OURS], report.strata
-    row: dict[str, Any] = {each: strata.mean(getattr(ours.scores, each)) for each in (*_SCORES, "coverage")}
-    row["least_class"] = min(float(ours.scores.coverage[strata.labels == each].mean()) for each in strata.weights)
-    row["processor_seconds"] = ours.seconds
-    for score in _SCORES:
-        means = {name: strata.mean(getattr(trial.scores, score)) for name, trial in report.trials.items()}
-        best = min((name for name in means if name != _OURS), key=lambda name: means[name])
-        both = (getattr(report.trials[name].scores, score) for name in (best, _OURS))
-        above: Difference = strata.difference(np.subtract(*both))[0]
-        row |= {f"by_{score}": best, f"peer_{score}": above.mean, f"peer_{score}_se": above.error}
-    return row | {"scores": {name: [strata.mean(each) for each in t.scores] for name, t in report.trials.items()}}
+def scored(report: GapReport) -> list[dict[str, Any]]:
+    """Scores of every method, and how far they are above ours."""
+    ours, strata, rows = report.trials[_OURS].scores, report.strata, []
+    for name, trial in report.trials.items():
+        row: dict[str, Any] = {"method": name, "processor_seconds": trial.seconds}
+        row |= {each: strata.mean(getattr(trial.scores, each)) for each in (*_ABOVE, "coverage")}
+        by_class = [float(trial.scores.coverage[strata.labels == each].mean()) for each in strata.weights]
+        row["least_class"] = min(by_class)
+        for score, above in _ABOVE.items() if name != _OURS else ():
+            difference, _ = strata.difference(getattr(trial.scores, score) - getattr(ours, score))
+            row |= {above: difference.mean, f"{above}_se": difference.error}
+        rows.append(row)
+    return rows
 
 
 def _methods(*, is_time: bool) -> dict[str, Any]:
