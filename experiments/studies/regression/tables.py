@@ -27,7 +27,7 @@ from experiments.studies.regression.problems import Array
 from experiments.studies.regression.report import write_results
 from experiments.studies.regression.transforms import fluxes, gases, rows_of_tables, text
 
-__all__ = ["best_table", "compared", "scored", "tables"]
+__all__ = ["best_table", "compared", "scored", "tables", "with_gaps"]
 
 _OURS = "cgp"
 _ABOVE = {"nll": "ahead", "crps": "crps_above"}
@@ -77,7 +77,7 @@ def _row(data: Path, name: str, maskings: int, seed: int) -> dict[str, Any]:
 def compared(table: Array | pd.DataFrame, maskings: int, seed: int) -> GapReport:
     """The comparison on a table, in the pattern of gaps of the protocol."""
     methods = _methods(is_time=isinstance(table, pd.DataFrame))
-    return assess_gaps(_with_gaps(table, seed), methods=methods, maskings=maskings, random_state=seed)
+    return assess_gaps(with_gaps(table, seed), methods=methods, maskings=maskings, random_state=seed)
 
 
 def scored(report: GapReport) -> list[dict[str, Any]]:
@@ -121,7 +121,7 @@ class _Peer(PointImputer):
         return table.filled(mean)
 
 
-def _with_gaps(table: Array | pd.DataFrame, seed: int) -> Array | pd.DataFrame:
+def with_gaps(table: Array | pd.DataFrame, seed: int) -> Array | pd.DataFrame:
     """The table without a twentieth of its values, in runs of each length equally."""
     values, generator = np.array(table, dtype=np.float64), np.random.default_rng(seed)
     rows, columns = values.shape
