@@ -17,7 +17,7 @@ from cgp.regression import Posterior
 from .conformal import Conformal, gap_labels
 from .constrained import ConstrainedPosterior
 from .frames.table import merged
-from .totals import Totals, bins_of, checked_weights, sums_over, totals_of
+from .totals import Totals, bins_of, checked_weights, sums_over, totals_of, warn_of_absent_rows
 from .transforms.columns import TransformedPosterior, Transforms, ValueScores
 
 if TYPE_CHECKING:
@@ -162,6 +162,8 @@ class FilledTable:
             raise ValueError(f"how: expected 'sum' or 'mean', got {how!r}")
         shares = checked_weights(weights, self.table)
         bins = bins_of(by, self.table, self.axis.times(self.table.given))
+        if weights is None and self.axis.is_time:
+            warn_of_absent_rows(self.table, bins)
         if how == "mean":
             sums = sums_over(bins, shares)
             if not sums.all():

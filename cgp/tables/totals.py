@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,9 +16,12 @@ from .transforms.columns import TransformedPosterior
 if TYPE_CHECKING:
     from .frames.table import Table
 
-__all__ = ["Bins", "Totals", "bins_of", "checked_weights", "sums_over", "totals_of"]
+__all__ = ["Bins", "Totals", "bins_of", "checked_weights", "sums_over", "totals_of", "warn_of_absent_rows"]
 
 Array = NDArray[Any]
+
+_ROUNDING = 1e-3  # of a step
+_NAMED = 4  # bins that a warning names
 
 
 class Bins(NamedTuple):
@@ -72,6 +76,37 @@ def bins_of(by: Any, table: Table, labels: Any) -> Bins:
         raise ValueError(f"by: expected a label for each of {count} rows, or a frequency, got shape {keys.shape}")
     names, numbers = np.unique(keys, return_inverse=True)
     return Bins(numbers.reshape(-1), names)
+
+
+def warn_of_absent_rows(table: Table, bins: Bins) -> None:
+    """Say which bins lack rows, where those that are there are whole steps apart.
+
+    Args:
+        table: n rows.
+        bins: bins of the rows.
+
+    Warns:
+        UserWarning: if rows are absent: no reading is filled in there.
+    """
+    order = np.argsort(table.inputs[:, 0], kind="stable")
+    apart = np.diff(table.inputs[order, 0])
+    if not (apart > 0.0).any():
+        return
+    steps = apart / np.median(apart[apart > 0.0])
+    absent = np.round(steps).clip(min=1) - 1
+    if not absent.any() or np.abs(steps - np.round(steps)).max() > _ROUNDING:
+        return
+    beside = np.flatnonzero(absent)
+    short = np.union1d(bins.numbers[order[beside]], bins.numbers[order[beside + 1]])
+    names = ", ".join(str(bins.labels[number]).removesuffix(" 00:00:00") for number in short[:_NAMED])
+    count = int(absent.sum())
+    what = f"{count} rows are absent and add" if count > 1 else "1 row is absent and adds"
+    warnings.warn(
+        f"aggregate: {what} nothing, in or beside the bins {names}{', …' if len(short) > _NAMED else ''}: "
+        "table.asfreq(...) before the fit makes them gaps, which are filled",
+        UserWarning,
+        stacklevel=4,
+    )
 
 
 def totals_of(

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from cgp.attention import Attention, SparseCGPAttention
+from cgp.networks.model.blocks import REPLACED
 from cgp.networks.model.structural_copy import structural_copy
 
 from .convert import chosen_indices
-from .sites import REPLACED, num_parameters
+from .sites import num_parameters
 
 __all__ = ["replace_attention"]
 

@@ -19,16 +19,13 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from cgp.attention import Attention
-from cgp.networks.model.blocks import unwrapped
+from cgp.networks.model.blocks import REPLACED, unwrapped
 from cgp.networks.model.structural_copy import check_module
 
 from .heads import ConvertedHeads
 from .manual_attention import PRODUCTS, SOFTMAX_ATTENTION
 
-__all__ = ["REPLACED", "Site", "attention_sites", "describe", "num_parameters"]
-
-REPLACED = "replaced_parameters"
-"""Where a block keeps the number of parameters of the attention that it replaced."""
+__all__ = ["Site", "attention_sites", "describe", "num_parameters"]
 
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads", "num_head", "num_attn_heads")
 _CALLS = {"scaled_dot_product_attention", "multi_head_attention_forward"}

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from cgp.attention import Attention, LossTerm, SamplingMixin, SharedInducingPoints, StochasticHeads
 
 __all__ = [
+    "REPLACED",
     "added_losses",
     "attention_blocks",
     "clear_added_losses",
@@ -23,6 +24,9 @@ __all__ = [
     "unwrapped",
     "used_modules",
 ]
+
+REPLACED = "replaced_parameters"
+"""Where a block keeps the number of parameters of the attention that it replaced."""
 
 
 def unwrapped(module: Any) -> Any:

@@ -14,7 +14,7 @@ from torch.distributions import Categorical, Normal
 
 from cgp.attention import StochasticHeads
 
-from .blocks import added_losses, clear_added_losses, draws, global_kl, stochastic_layers
+from .blocks import REPLACED, added_losses, clear_added_losses, draws, global_kl, stochastic_layers
 from .inputs import call_model, logits_of
 from .shared_prefix import SharedPrefix
 
@@ -139,9 +139,9 @@ class Objective(nn.Module):
     It is a module, so that it can be compiled and wrapped for data-parallel training as a whole.
 
     Models must accept a leading dimension S, as the reference models do: all draws are made in one pass. Models made
-    by :func:`cgp.convert` run once per draw; the layers below their first stochastic layer, with their dropout, run
-    once per step and are shared by the draws, unless the model changes their outputs in place, recomputes them
-    (gradient checkpointing) or is compiled.
+    by :func:`cgp.convert` or :func:`cgp.replace_attention` run once per draw; the layers below their first stochastic
+    layer, with their dropout, run once per step and are shared by the draws, unless the model changes their outputs in
+    place, recomputes them (gradient checkpointing) or is compiled.
 
     Args:
         model: maps inputs to function values: logits or outputs, ``(*batch, C)``, or ``(S, *batch, C)`` with draws.
@@ -183,7 +183,8 @@ class Objective(nn.Module):
         self.model, self.likelihood = model, likelihood
         self.num_data, self.num_samples = num_data, num_samples
         self.output = output
-        self._carries_draws = not any(isinstance(module, StochasticHeads) for module in model.modules())
+        hosted = (isinstance(module, StochasticHeads) or hasattr(module, REPLACED) for module in model.modules())
+        self._carries_draws = not any(hosted)
         self.register_buffer("alpha", torch.tensor(float(alpha)), persistent=False)  # tensors: no recompilation
         self.register_buffer("beta", torch.tensor(float(beta)), persistent=False)
 

@@ -203,3 +203,20 @@ def test_weights_in_frames_for_an_array():
     weights = np.random.default_rng(0).uniform(size=array.shape)
     mixed = pd.DataFrame(weights).iloc[::-1, [2, 0, 1]]
     np.testing.assert_allclose(imputer.aggregate(weights=mixed).total, imputer.aggregate(weights=weights).total)
+
+
+def test_sums_without_some_rows_say_so():
+    """A row that is absent is no gap: nothing is filled in, and the sum has no error for it."""
+    days = pd.date_range("2024-06-01", periods=60, freq="D")
+    table = pd.DataFrame({"a": np.sin(np.arange(60) / 9.0)}, days)
+    table.iloc[50:52] = np.nan
+    absent = CorrelatedGPImputer(**QUICK).fit(table.drop(days[10:13]))
+    with pytest.warns(
+        UserWarning, match=r"3 rows are absent and add nothing, in or beside the bins 2024-06-01: .*asfreq"
+    ):
+        absent.aggregate("MS")
+    with pytest.warns(UserWarning, match="3 rows"):
+        absent.aggregate("MS", "mean")
+    absent.aggregate("MS", weights=np.ones(57))
+    CorrelatedGPImputer(**QUICK).fit(table).aggregate("MS")
+    CorrelatedGPImputer(**QUICK).fit(table.set_index(days + pd.to_timedelta(np.arange(60) % 7, "h"))).aggregate("MS")

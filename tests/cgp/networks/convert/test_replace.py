@@ -142,3 +142,28 @@ def test_decoders_of_transformers_are_refused():
     )
     with pytest.raises(ValueError, match="model: expected"):
         replace_attention(transformers.LlamaModel(config))
+
+
+class Pooled(nn.Module):
+    """A host that counts its dimensions from the front, as most do."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.head = encoder(), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.encoder(x)[:, 0])
+
+
+@pytest.mark.parametrize("batch", [4, 5])
+def test_draws_of_hosts_are_made_one_by_one(batch):
+    """Also where the batch is as long as the sequence, so that the wrong dimension would be taken without an error."""
+    model = replace_attention(Pooled(), cgp.CGPAttention).train()
+    x, y = torch.randn(batch, 5, 8), torch.arange(batch) % 3
+    objective = cgp.Objective(model, cgp.CategoricalLikelihood(3), num_data=batch, num_samples=400)
+    single = cgp.Objective(model, cgp.CategoricalLikelihood(3), num_data=batch)
+    with torch.no_grad():
+        together = objective.parts(x, y)["nll"]
+        alone = torch.stack([single.parts(x, y)["nll"] for _ in range(400)])
+    assert abs(together - alone.mean()) < 4.0 * alone.std() * (2.0 / 400) ** 0.5
+    assert alone.std() > 0.0
