@@ -17,7 +17,7 @@ from scipy.stats import beta, betabinom, binom
 from torch import nn
 
 from cgp import predict
-from cgp.networks.guarantees.conformal import SetScore, conformal_quantile, risk_threshold
+from cgp.networks.guarantees.conformal import SetScore, conformal_quantile, label_scores, risk_threshold
 from cgp.networks.predict.prediction import Prediction
 from cgp.networks.tasks import Regression
 
@@ -59,8 +59,7 @@ def held_out(seed: int, count: int) -> Iterator[NDArray[np.int64]]:
 def coverage_of_sets(method: str, draws: int, *, per_class: bool = False) -> Outcome:
     """Average coverage; of scores without ties it has a beta distribution over the draws."""
     p, labels = classifier()
-    scores = SetScore.named(method)(p)
-    of_labels = scores[np.arange(POOL), labels]
+    of_labels = label_scores(SetScore.named(method)(p), labels)
     covered = []
     for rows in held_out(2, draws):
         sets = [labels[rows] == c for c in range(10)] if per_class else [np.ones(HELD_OUT, bool)]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cgp.comparisons import Difference, critical_value
 from cgp.networks.detect.detector import Detector
-from cgp.networks.guarantees.conformal import SetScore, conformal_sets
+from cgp.networks.guarantees.conformal import SetScore, label_scores, sets_by_label_scores
 from cgp.networks.tasks import metrics
 
 from .compared import Entry
@@ -149,11 +149,11 @@ def compare_sets(tuned: Tuned, entry: Entry, scores: Sequence[SetScore]) -> dict
     known: dict[str, Array] = {score.name: np.empty(len(labels)) for score in scores}
     for places, p in map(of_chunk, tuned.all_chunks(keys)):
         for score in scores:
-            known[score.name][places] = score(p)[np.arange(len(places)), labels[places]]
+            known[score.name][places] = label_scores(score(p), labels[places])
     found: dict[str, list[Array]] = {score.name: [] for score in scores}
     for places, p in map(of_chunk, tuned.all_chunks(keys)):
         for score in scores:
-            found[score.name].append(_of_folds(score(p), known[score.name], labels[places], folds, places))
+            found[score.name].append(_of_folds(score(p), known[score.name], labels, folds, places))
     return {name: _summary(np.concatenate(parts)) for name, parts in found.items()}
 
 
@@ -162,9 +162,9 @@ def _of_folds(scores: Array, known: Array, labels: Array, folds: Array, places: 
     found = np.empty((len(places), 2))
     for fold in np.unique(folds[places]):
         rows = folds[places] == fold
-        of_others = known[folds != fold][:, None]
-        sets = conformal_sets(scores[rows], of_others, np.zeros(len(of_others), int), 1.0 - COVERAGE)
-        found[rows] = np.stack([sets[np.arange(rows.sum()), labels[rows]], sets.sum(-1)], -1)
+        others = folds != fold
+        sets = sets_by_label_scores(scores[rows], known[others], labels[others], 1.0 - COVERAGE)
+        found[rows] = np.stack([sets[np.arange(rows.sum()), labels[places[rows]]], sets.sum(-1)], -1)
     return found
 
 

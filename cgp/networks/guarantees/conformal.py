@@ -21,8 +21,10 @@ __all__ = [
     "SetScore",
     "conformal_quantile",
     "conformal_sets",
+    "label_scores",
     "labels_needed",
     "risk_threshold",
+    "sets_by_label_scores",
 ]
 
 Array = NDArray[Any]
@@ -93,6 +95,7 @@ class Adaptive(SetScore):
         order = np.argsort(-p, -1, kind="stable")
         scores = np.cumsum(np.take_along_axis(p, order, -1), -1)
         scores = scores + penalty * np.maximum(np.arange(1, p.shape[-1] + 1) - free, 0)
+        scores[:, 1:] = np.maximum(scores[:, 1:], np.nextafter(scores[:, :1], np.inf))  # also where the first has p = 1
         ranked = np.empty_like(scores)
         np.put_along_axis(ranked, order, scores, -1)
         return ranked
@@ -137,37 +140,69 @@ class LeastAmbiguous(SetScore):
 def conformal_sets(
     scores: Array, known: Array, labels: Array, error: float, *, per_class: bool = False
 ) -> NDArray[np.bool_]:
-    r"""Sets of classes that contain the label with probability at least :math:`1 - \alpha`.
+    r"""Sets of classes that contain the label with probability at least :math:`1 - \alpha`, none of them empty.
 
-    .. math:: \{c : s_c(x) \le q_c\}, \qquad P(y \in \{\dots\}) \ge 1 - \alpha
+    .. math:: \{c : \tilde s_c(x) \le q_c\}, \qquad P(y \in \{\dots\}) \ge 1 - \alpha, \qquad
+        \tilde s_c = \begin{cases} -\infty & s_c = \min_{c'} s_{c'} \\ s_c & \text{otherwise} \end{cases}
 
-    where q is the conformal quantile of the held-out labels' scores: of all, or of each class by itself, so that the
-    probability holds given the class. A class with fewer than :math:`1/\alpha - 1` labels is then in every set.
+    The class with the lowest score, which is the likeliest one, is in every set. q is the conformal quantile of the
+    held-out labels' :math:`\tilde s`: of all, or of each class by itself, so that the probability holds given the
+    class. A class with fewer than :math:`1/\alpha - 1` labels is then in every set.
 
     Args:
-        scores: scores of the inputs and every class, ``(N, C)``.
+        scores: scores s of the inputs and every class, ``(N, C)``.
         known: scores of the held-out inputs, ``(n, C)``, exchangeable with the inputs; rows of NaN are left out.
         labels: labels of the held-out inputs, ``(n,)`` int.
         error: :math:`\alpha`.
         per_class: whether the probability holds given the class.
 
     Returns:
-        ``(N, C)``; the class with the lowest score is always included, so that no set is empty. Where scores are NaN
-        every class is.
+        ``(N, C)``; where scores are NaN every class is in the set.
+
+    Note:
+        Romano, Sesia & Candès (NeurIPS 2020), whose sets by "aps" may be empty; Angelopoulos et al. (ICLR 2021), whose
+        sets hold the likeliest class, but by a quantile that does not know it: they cover more than is asked for.
 
     Example:
-        >>> known = np.linspace(0.1, 0.9, 9)[:, None] * [1.0, 2.0]
-        >>> conformal_sets(np.array([[0.85, 0.95]]), known, np.zeros(9, int), 0.1).tolist()
-        [[True, False]]
+        >>> known = np.linspace(0.1, 0.9, 9)[:, None] + [0.0, -1.0]
+        >>> conformal_sets(np.array([[0.85, 0.95, 0.1]]), known, np.zeros(9, int), 0.1).tolist()
+        [[True, False, True]]
     """
-    of_labels = known[np.arange(len(known)), labels]
+    return sets_by_label_scores(scores, label_scores(known, labels), labels, error, per_class=per_class)
+
+
+def label_scores(scores: Array, labels: Array) -> Array:
+    r"""Scores of the labels, ``(n,)``: −∞ of those that are in the set whatever the quantile.
+
+    Args:
+        scores: scores of every class, ``(n, C)``.
+        labels: ``(n,)`` int.
+
+    Returns:
+        :math:`\tilde s` of :func:`conformal_sets`; NaN where scores are.
+
+    Example:
+        >>> label_scores(np.array([[0.2, 0.7], [0.2, 0.7]]), np.array([0, 1])).tolist()
+        [-inf, 0.7]
+    """
+    return _never_empty(scores)[np.arange(len(scores)), labels]
+
+
+def sets_by_label_scores(
+    scores: Array, of_labels: Array, labels: Array, error: float, *, per_class: bool = False
+) -> NDArray[np.bool_]:
+    """The sets of :func:`conformal_sets`, given :func:`label_scores` of the held-out inputs, ``(n,)``."""
     labels, of_labels = labels[~np.isnan(of_labels)], of_labels[~np.isnan(of_labels)]
     if per_class:
         quantiles = [conformal_quantile(of_labels[labels == c], error) for c in range(scores.shape[1])]
     else:
         quantiles = [conformal_quantile(of_labels, error)] * scores.shape[1]
-    sets: NDArray[np.bool_] = scores <= np.asarray(quantiles) + _ROUNDING
-    return sets | (scores == scores.min(-1, keepdims=True)) | np.isnan(scores)
+    sets: NDArray[np.bool_] = _never_empty(scores) <= np.asarray(quantiles) + _ROUNDING
+    return sets | np.isnan(scores)
+
+
+def _never_empty(scores: Array) -> Array:
+    return np.where(scores == scores.min(-1, keepdims=True), -np.inf, scores)
 
 
 LEVELS = 20

@@ -75,18 +75,19 @@ class Guarantees:
     ) -> Tensor:
         r"""Sets of classes that contain the true one with at least the probability ``level``.
 
-        .. math:: P(y \in \{c : s_c(x) \le q\}) \ge \text{level}
+        .. math:: P(y \in \{c : s_c(x) \le q\} \cup \{\arg\max_c p_c\}) \ge \text{level}
 
-        over the draw of the held-out labels and of the input, which are exchangeable: no order or shift between them,
+        where q knows that the likeliest class is in every set, so that they hold no more classes than that takes. The
+        probability is over the draw of the held-out labels and of the input, which are exchangeable: no order or shift between them,
         and the labels have chosen nothing of the model, its temperature included
         (:func:`cgp.networks.guarantees.conformal.conformal_sets`).
 
         Args:
             level: the probability, in (0, 1).
-            method: "lac" (one threshold for the probability: the smallest on average), "aps" (adaptive: larger sets,
-                that hold more evenly over easy and hard inputs), "raps" (the same, regularised: smaller sets of many
-                classes), or an object, such as :class:`cgp.networks.guarantees.conformal.Regularised` with options, or
-                a score of your own.
+            method: "lac" (one threshold for the probability: the smallest on average), "aps" (adaptive: somewhat larger
+                sets, that hold more evenly over easy and hard inputs), "raps" (the same, regularised: smaller sets of
+                many classes), or an object, such as :class:`cgp.networks.guarantees.conformal.Regularised` with
+                options, or a score of your own.
             per_class: whether the probability holds given the true class, too.
             held_out: a prediction, by the same model in the same way, of inputs with labels ``(n,)``; None takes those
                 that the model keeps (:func:`cgp.with_held_out`).
