@@ -112,8 +112,8 @@ def _take(chosen: Choice, reference: Choice, *, alone: bool) -> str:
     if gain.mean > _CERTAIN * gain.sd:
         return f"Take {_named(chosen)} ({numbers}): over {against} it gains {by} on the test inputs."
     state = "none" if gain.mean < 0 else _standing(gain)
-    what = f"{_named(chosen)} has the smallest validation NLL ({numbers})"
-    return f"{against} suffices: {what}, but its gain over that on the test inputs, {by}, is {state}."
+    what = f"{_named(chosen)} has the smallest validation NLL (on the test inputs: {numbers})"
+    return f"{against} suffices: {what}, but its gain over {against} on the test inputs, {by}, is {state}."
 
 
 def _leader(results: Mapping[str, Sequence[Result]], choice: Choice, reference: Choice) -> str:

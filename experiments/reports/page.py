@@ -120,7 +120,9 @@ def _detectors(results: Sequence[Result]) -> Grid | None:
         return None
     by_detector = {detector: [row for row in detections if row["detector"] == detector] for detector in DETECTORS}
     rows = [
-        [Cell(name), *(Cell(_mean(of, key).text(100, 1)) for key in _DETECTION)] for name, of in by_detector.items()
+        [Cell(name), *(Cell(_mean(of, key).text(100, 1)) for key in _DETECTION)]
+        for name, of in by_detector.items()
+        if of
     ]
     return Grid(["detector", *_DETECTION.values()], rows)
 

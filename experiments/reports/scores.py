@@ -18,6 +18,7 @@ from experiments.evaluation import (
     negative_log_likelihood,
     uncertainty,
 )
+from experiments.evaluation.detection import detector_scores
 from experiments.grids import Cell
 from experiments.runs import Run
 from experiments.saved_predictions import Predictions
@@ -219,14 +220,18 @@ def _means(rows: Sequence[Mapping[str, Any]]) -> Numbers:
 
 
 def _detection(sets: Mapping[str, Predictions], protocol: str) -> list[dict[str, Any]]:
+    """Rows of detectors, without those that score every input alike, such as by the disagreement of a single draw."""
     if "validation" not in sets:
         return []
     test, validation = sets["test"].logits, (sets["validation"].logits, sets["validation"].labels)
     ood = {name: predictions.logits for name, predictions in sets.items() if predictions.labels is None}
     outside = list(ood.values())
-    reports = {
-        detector: detect(detector, test, outside, validation=validation, protocol=protocol) for detector in DETECTORS
-    }
+    options: dict[str, Any] = {"validation": validation, "protocol": protocol}
+
+    def tells(detector: str) -> bool:
+        return np.ptp(np.concatenate([detector_scores(detector, part, **options) for part in (test, *outside)])) != 0
+
+    reports = {detector: detect(detector, test, outside, **options) for detector in DETECTORS if tells(detector)}
     return [
         {"set": name, "detector": detector} | of_sets[place]._asdict()
         for place, name in enumerate(ood)

@@ -194,6 +194,30 @@ def test_a_temperature_at_the_end_of_its_range_is_no_temperature(tmp_path):
     assert "A temperature, 10000.00 (the end of the range: there, confidence says nothing" in answers(tmp_path)[1]
 
 
+def test_a_detector_that_scores_every_input_alike_has_no_row(root, results, tmp_path):
+    """A single draw has no epistemic part; the trapezoids of an AUPR would make 75 % of it."""
+    detectors = {name: {row["detector"] for row in runs[0].detection} for name, runs in results.items()}
+    assert detectors["digits/cgp"] - detectors["digits/softmax"] == {"Epistemic"}
+    assert detectors["digits/softmax"] >= {"MaxSoftmax", "Entropy", "Energy"}
+    report(find_runs([root]), tmp_path)
+    assert (tmp_path / "report.html").read_text(encoding="utf-8").count("Epistemic") == 1
+
+
+def test_a_gain_within_its_error_is_over_a_named_method(tmp_path):
+    """And the numbers beside "validation NLL" are said to be of the test inputs."""
+    for seed in range(2):
+        made = sets(seed, num_samples=1)
+        write_run(tmp_path, "digits", "softmax", seed, sets=made)
+        write_run(tmp_path, "digits", "cgp", seed, sets=made)
+    found = methods(score(run, "pooled") for run in find_runs([tmp_path]))
+    best = {"validation_nll": 0.0, "validation_nll_cooled": 9.0}
+    found["digits/cgp"] = [run._replace(numbers=run.numbers | best) for run in found["digits/cgp"]]
+    words = next(line for line in answer(found) if "suffices" in line)
+    reference = words.partition(" suffices: cgp has the smallest validation NLL (on the test inputs: accuracy ")[0]
+    assert reference.startswith("softmax")
+    assert f"but its gain over {reference} on the test inputs, " in words
+
+
 def test_one_run_and_runs_with_little(tmp_path):
     write_run(tmp_path, "digits", "softmax", sets={"test": sets(0)["test"]})
     words = answer(methods(score(run, "pooled") for run in find_runs([tmp_path])))
