@@ -42,7 +42,7 @@ install: $(INSTALLED) ## Create the virtual environment and install the pinned v
 demo: $(INSTALLED) ## Train and compare on real images; report.html and tables in runs/demo (DEMO_ARGS="..." adds options)
 	$(BIN)/python -m experiments demo $(DEMO_ARGS)
 
-demo-quick: $(INSTALLED) ## The same in under a minute into runs/demo-quick, to see that everything works
+demo-quick: $(INSTALLED) ## The same in a minute on two quiet cores, into runs/demo-quick, to see that everything works
 	$(BIN)/python -m experiments demo --quick --out runs/demo-quick $(DEMO_ARGS)
 
 bench-quick: $(INSTALLED) ## Rerun one cell of TSI-Bench in a minute or two (CGP_DATA=FOLDER has airquality/AirQualityUCI.csv.xz)

@@ -102,7 +102,7 @@ def demo(
         trainer: where to train.
         over: names of configurations and values over every row.
         out: folder of the runs, the report and the table's picture.
-        quick: one seed and few epochs, under a minute, for a first look.
+        quick: one seed and few epochs, a minute on two quiet cores, for a first look.
         seeds: number of seeds; each has its own split of the data.
         workers: number of processes that train at the same time, each with one thread.
     """
@@ -112,7 +112,7 @@ def demo(
 
     names = ("demo", *(["demo-quick"] if quick else []), *over[0])
     configs = resolve_rows(list(_DEMO_ROWS), tuple(range(1 if quick else seeds)), names, over[1])
-    perform = _performer(configs, out, trainer, workers)
+    perform = _performer(configs, out, trainer, workers, are_alike=True)
     begin, computed = time.monotonic(), time.process_time()
     filling = _filled_table(out / "table.png", quick)
     share = (time.process_time() - computed) / (time.monotonic() - begin)
@@ -356,12 +356,14 @@ def _check_early(configs: Sequence[RunConfig], out: Path) -> None:
             config.data.check_place()
 
 
-def _performer(configs: list[RunConfig], out: Path, trainer: TrainerConfig, workers: int) -> Callable[[], None]:
+def _performer(
+    configs: list[RunConfig], out: Path, trainer: TrainerConfig, workers: int, *, are_alike: bool = False
+) -> Callable[[], None]:
     """What performs runs that were checked; it ends the command if one fails."""
     _check_early(configs, out)
     from experiments.runs.sweeping import Sweep
 
-    sweep = Sweep(out, trainer, workers)
+    sweep = Sweep(out, trainer, workers, are_alike)
 
     def perform() -> None:
         failed = sweep.perform(configs)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import multiprocessing
 import os
 import shlex
@@ -41,6 +42,7 @@ class Sweep:
     out: Path
     trainer: TrainerConfig
     workers: int = 1  # processes; 1 runs in this one
+    are_alike: bool = False  # whether all runs take about as long, so that the first says when the last will end
 
     def __post_init__(self) -> None:
         if self.workers < 1:
@@ -53,7 +55,8 @@ class Sweep:
         order.prepare()
         ready: list[tuple[str, int]] = []
         running: dict[Future[str | None], tuple[str, int]] = {}
-        failed, progress = {}, _Progress(len(waiting), is_shown=self.trainer.progress)
+        rounds = math.ceil(len(waiting) / self.workers) if self.are_alike else 1
+        failed, progress = {}, _Progress(len(waiting), is_shown=self.trainer.progress, rounds=rounds)
         progress.say(f"{len(waiting)} runs, {min(self.workers, len(waiting))} at a time, into {self.out}")
         with progress, _executor(min(self.workers, len(waiting))) as executor:
             while order.is_active():
@@ -75,10 +78,13 @@ class Sweep:
 
 
 class _Progress:
-    """A line for each run that ends, and on a terminal a bar below them with the time that is left."""
+    """A line for each run that ends, and on a terminal a bar below them with the time that is left.
 
-    def __init__(self, total: int, *, is_shown: bool) -> None:
-        self._total, self._done, self._start = total, 0, time.perf_counter()
+    If runs of equal length follow each other in several rounds, a line after the first says how long the others take.
+    """
+
+    def __init__(self, total: int, *, is_shown: bool, rounds: int = 1) -> None:
+        self._total, self._done, self._start, self._rounds = total, 0, time.perf_counter(), rounds
         self._is_shown = is_shown and total > 0
         self._bar = tqdm(total=total, desc="runs", leave=False, disable=None if self._is_shown else True)
 
@@ -98,7 +104,17 @@ class _Progress:
         """A run has ended."""
         self._bar.update()
         self._done += 1
-        self.say(f"{self._done} of {self._total}: {what}, {time.perf_counter() - self._start:.0f} s")
+        took = time.perf_counter() - self._start
+        self.say(f"{self._done} of {self._total}: {what}, {took:.0f} s")
+        if self._done == 1 and self._rounds > 1:
+            self.say(_remaining(took, self._total, self._rounds))
+
+
+def _remaining(took: float, total: int, rounds: int) -> str:
+    """How long the runs after the first take, if each takes as long as that one."""
+    minutes = max(1, round(took * (rounds - 1) / 60))
+    left = "1 minute remains" if minutes == 1 else f"{minutes} minutes remain"
+    return f"{took:.0f} s for the first of {total}: about {left}"
 
 
 def _first_result(run: Run) -> str:

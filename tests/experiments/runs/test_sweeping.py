@@ -4,8 +4,10 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 from experiments.configuration import TrainerConfig
-from experiments.runs import Run
+from experiments.runs import Run, sweeping
 from experiments.runs.parsing import resolve_rows
 from experiments.runs.sweeping import Sweep, _Progress, commands
 from experiments.training.fit import QUIET
@@ -55,6 +57,23 @@ def test_a_terminal_has_a_bar_with_the_time_that_is_left(monkeypatch, capsys):
         out, err = capsys.readouterr()
         assert [line.rpartition(",")[0] for line in out.splitlines()] == ["1 of 2: first done", "2 of 2: second done"]
         assert ("2/2" in err) is is_terminal
+
+
+@pytest.mark.parametrize(
+    ("took", "rounds", "words"),
+    [
+        (44.0, 4, "44 s for the first of 7: about 2 minutes remain"),
+        (80.4, 4, "80 s for the first of 7: about 4 minutes remain"),
+        (4.0, 4, "4 s for the first of 7: about 1 minute remains"),
+    ],
+)
+def test_the_first_of_runs_that_are_alike_says_what_remains(took, rounds, words, monkeypatch, capsys):
+    clock = iter([0.0, took, 2 * took])
+    monkeypatch.setattr(sweeping.time, "perf_counter", lambda: next(clock))
+    progress = _Progress(7, is_shown=True, rounds=rounds)
+    progress.count("first done")
+    progress.count("second done")
+    assert capsys.readouterr().out.splitlines()[1:] == [words, f"2 of 7: second done, {2 * took:.0f} s"]
 
 
 def test_commands_leave_out_complete_runs(tmp_path):
