@@ -13,7 +13,10 @@ __all__ = ["Predictions", "check_alike", "read_predictions"]
 
 Array = NDArray[Any]
 
-_HOW = "np.savez(file, logits=..., labels=...), and features=... if there are any"
+_HOW = (
+    "np.savez(file, logits=..., labels=...), with probabilities=... in their place, and features=... if there are any"
+)
+_ROUNDED = 0.05  # the most by which sums of rounded probabilities are taken to be off
 
 
 class Predictions(NamedTuple):
@@ -94,6 +97,11 @@ def _logits(path: Path, arrays: dict[str, Array]) -> Array:
         if odd := _odd(values):
             raise ValueError(f"{path}: probabilities: expected numbers of 0 to 1 whose rows sum to 1, got {odd}")
         return np.log(np.maximum(values if values.ndim == 2 else values.mean(0), np.finfo(np.float32).tiny))
+    if values.min() >= 0 and abs(values.sum(-1) - 1.0).max() <= _ROUNDED:
+        raise ValueError(
+            f"{path}: logits: expected numbers from before the softmax, got rows that sum to 1, as behind it: save "
+            "them as probabilities, np.savez(file, probabilities=..., labels=...)"
+        )
     return values if values.ndim == 2 else _averaged(values)
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "labels_needed",
     "risk_threshold",
     "sets_by_label_scores",
+    "why_none",
 ]
 
 Array = NDArray[Any]
@@ -263,3 +264,25 @@ def labels_needed(risk: float, level: float) -> int:
         297
     """
     return math.ceil(math.log((1.0 - level) / LEVELS) / math.log1p(-risk))
+
+
+def why_none(correct: Array, risk: float, level: float) -> str:
+    """Why :func:`risk_threshold` has no threshold, in words.
+
+    Args:
+        correct: whether held-out answers are right, ``(n,)``.
+        risk: r.
+        level: 1 − δ.
+
+    Returns:
+        That there are too few labels, or that too many of the answers are wrong.
+
+    Example:
+        >>> why_none(np.ones(50, bool), 0.05, 0.95)
+        'every answer is withheld: a risk of 0.05 with a confidence of 0.95 needs at least 117 held-out labels, got 50'
+    """
+    asked = f"a risk of {risk:g} with a confidence of {level:g}"
+    if len(correct) < (needed := labels_needed(risk, level)):
+        return f"every answer is withheld: {asked} needs at least {needed} held-out labels, got {len(correct)}"
+    wrong = f"of {len(correct)} held-out answers {1.0 - correct.mean():.1%} are wrong"
+    return f"every answer is withheld: {wrong}, and no share of the surest keeps to {asked}"

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cgp.networks.tasks import Task, as_task
 
-from .conformal import SetScore, conformal_quantile, conformal_sets, labels_needed, risk_threshold
+from .conformal import SetScore, conformal_quantile, conformal_sets, labels_needed, risk_threshold, why_none
 
 __all__ = ["Guarantees", "Source"]
 
@@ -246,11 +246,7 @@ def _threshold(sureness: Array, right: Array, risk: float, level: float) -> floa
     """The threshold by held-out answers; infinite, with a warning, where all have to be withheld."""
     threshold = risk_threshold(sureness, right, risk, level)
     if threshold is None:
-        warnings.warn(
-            f"abstain: every answer is withheld: of {len(right)} held-out answers {1.0 - right.mean():.1%} are wrong, "
-            f"and no share of the surest keeps to a risk of {risk:g} with a confidence of {level:g}",
-            stacklevel=_CALLER,
-        )
+        warnings.warn(f"abstain: {why_none(right, risk, level)}", stacklevel=_CALLER)
     return math.inf if threshold is None else threshold
 
 

@@ -1,13 +1,15 @@
 """``cgp assess``: what it reads, prints and draws, and what it refuses before anything heavy is imported."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax, softmax
+from scipy.special import log_softmax, logsumexp, softmax
 
 import cgp
 from cgp import commands
@@ -70,12 +72,115 @@ def test_withheld_answers_keep_to_the_risk(risk, saved, capsys):
     right = held_out["logits"].argmax(-1) == held_out["labels"]
     threshold = cgp.networks.guarantees.conformal.risk_threshold(confidence, right, risk, 0.95)
     if threshold is None:
-        assert last.startswith("No share of the answers keeps to a risk of 0.001")
+        asked = "a risk of 0.001 with a confidence of 0.95"
+        told = f"Every answer is withheld: {asked} needs at least 5989 held-out labels, got 2000."
+        assert " ".join(last.split()) == told
     else:
         printed = float(last.partition("above ")[2].partition(",")[0])
         assert 0.0 <= printed - threshold < 1e-4
         np.testing.assert_array_equal(confidence > printed, confidence > threshold)
         assert f", {100 * (confidence > threshold).mean():.0f} % of the inputs" in last
+
+
+def test_the_reason_for_no_answer_is_that_of_abstain(saved, capsys):
+    """In the words of `abstain` in Python."""
+    path = saved("held_out.npz", 350)
+    held_out = np.load(path)
+    wrong = (held_out["logits"].argmax(-1) != held_out["labels"]).mean()
+    assert commands.main(["assess", str(path), "--risk", "0.05"]) == 0
+    told = " ".join(capsys.readouterr().out.split("\n\n")[-1].split())
+    why = f"very answer is withheld: of 350 held-out answers {wrong:.1%} are wrong, and no share of the surest keeps to"
+    assert told == f"E{why} a risk of 0.05 with a confidence of 0.95."
+    network, batch = torch.nn.Identity(), [(torch.from_numpy(held_out["logits"]), torch.from_numpy(held_out["labels"]))]
+    with pytest.warns(UserWarning, match="one draw"):
+        known = cgp.predict(network, batch)
+    with pytest.warns(UserWarning, match=f"abstain: e{why}"):
+        known.abstain(risk=0.05, level=0.95, held_out=known)
+
+
+def test_the_level_is_that_of_the_risk(saved, capsys):
+    path = saved("held_out.npz", 2000)
+    held_out = np.load(path)
+    confidence, right = softmax(held_out["logits"], -1).max(-1), held_out["logits"].argmax(-1) == held_out["labels"]
+    for level in (0.5, 0.999):
+        assert commands.main(["assess", str(path), "--risk", "0.4", "--level", str(level)]) == 0
+        last = " ".join(capsys.readouterr().out.split("\n\n")[-1].split())
+        threshold = cgp.networks.guarantees.conformal.risk_threshold(confidence, right, 0.4, level)
+        assert 0.0 <= float(last.partition("above ")[2].partition(",")[0]) - threshold < 1e-4
+        assert last.endswith(f"with a confidence of {level:g}.")
+
+
+def test_the_report_in_numbers_is_enough_to_flag_and_withhold(saved, tmp_path, capsys):
+    """The table of answers is computed again from the .json, by numpy alone."""
+    held_out, train = saved("held_out.npz", 400), saved("train.npz", 400)
+    far, new = saved("far.npz", 100, shift=9.0, labels=None), saved("new.npz", 60, shift=1.0, labels=None)
+    out, table = tmp_path / "report.json", tmp_path / "answers.csv"
+    arguments = ["--train", train, "--ood", far, "--risk", "0.4", "--out", out, "--answer", new, table]
+    assert commands.main(["assess", str(held_out), *map(str, arguments), "--method", "temperature"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    found, logits, features = json.loads(out.read_text()), np.load(new)["logits"], np.load(new)["features"]
+    scores = found["methods"]["temperature"]
+    change = scores["change"]["nll"]
+    assert f"{change['mean']:+.4f} ± {change['error']:.4f}".replace("-", "−") in printed.replace("-", "−")
+    assert f"as trained {found['methods']['as trained']['nll']:.4f}" in printed
+    rows = np.genfromtxt(table, delimiter=",", names=True, dtype=None, encoding="utf-8", deletechars="")
+    np.testing.assert_array_equal(rows["class"], logits.argmax(-1))
+    np.testing.assert_allclose(rows["confidence"], softmax(logits / scores["temperature"], -1).max(-1), rtol=1e-6)
+    withheld = ~(softmax(logits, -1).max(-1) > found["answer"]["threshold"])
+    np.testing.assert_array_equal(rows["withheld"], withheld)
+    assert 0 < withheld.sum() < 60
+    ((name, flag),) = found["flag"].items()
+    assert f"Flag inputs whose {name} is above {flag['threshold']:.4g}" in printed
+    assert "--out FILE.json has its constants" in printed
+    total = np.zeros(60)
+    for part in flag["sum of (score - mean) / deviation"]:
+        total += (_SCORES[part["score"]](logits, features, **part["constants"]) - part["mean"]) / part["deviation"]
+    np.testing.assert_array_equal(rows["flag"], total > flag["threshold"])
+    assert 0 < rows["flag"].sum() < 60
+
+
+def _mahalanobis(_, features, means, factor):
+    means, precision = np.array(means), np.linalg.inv(np.array(factor) @ np.array(factor).T)
+    away = features[:, None] - means
+    return np.einsum("ncd,de,nce->nc", away, precision, away).min(1)
+
+
+_SCORES = {"Mahalanobis": _mahalanobis, "energy": lambda logits, _: -logsumexp(logits, -1)}
+
+
+def test_new_inputs_are_answered_by_the_network_where_a_risk_is_asked(saved, tmp_path, capsys):
+    """A risk is about the network's own answers, whatever is recommended."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 4, 400)
+    features = np.eye(4)[labels] + 0.3 * rng.normal(size=(400, 4))
+    poor = {"labels": labels, "features": features, "logits": rng.normal(size=(400, 4)) + np.eye(4)[labels]}
+    paths, table = [saved(name, 400, **poor) for name in ("held_out.npz", "train.npz")], tmp_path / "answers.csv"
+    plain = ["assess", str(paths[0]), "--train", str(paths[1]), "--answer", str(paths[0]), str(table)]
+    right = []
+    for more in ([], ["--risk", "0.5"]):
+        assert commands.main([*plain, *more]) == 0
+        classes = np.genfromtxt(table, delimiter=",", skip_header=1)[:, 1]
+        right.append(float((classes == labels).mean()))
+    assert "--answer FILE TABLE answers new inputs by the GP read-out" in " ".join(capsys.readouterr().out.split())
+    assert right[1] == (poor["logits"].argmax(-1) == labels).mean()
+    assert right[0] > right[1] + 0.2
+    assert commands.main([*plain, "--risk", "0.5", "--method", "readout"]) == 2
+    assert "--method: expected one with the network's own classes beside --risk" in capsys.readouterr().err
+    assert commands.main([*plain, "--method", "posterior"]) == 2
+    assert "--method: expected one of ('as trained', 'temperature', " in capsys.readouterr().err
+
+
+def test_calls_of_a_sentence_become_flags():
+    words = "Use a GP read-out (calibrate with method='readout'): +1 by it: report.apply(model, 'GP read-out')"
+    flags = "Use a GP read-out: +1 by it: --answer FILE TABLE --method 'GP read-out'"
+    assert commands.assess._in_flags(words) == flags
+
+
+def test_help_lists_what_a_file_may_have(capsys):
+    with pytest.raises(SystemExit):
+        commands.main(["assess", "--help"])
+    shown = capsys.readouterr().out
+    assert all(f"\n  {key} " in shown for key in ("logits", "probabilities", "labels", "features"))
 
 
 def test_a_threshold_close_to_one_is_printed_with_the_digits_that_it_needs(saved, capsys):
@@ -156,6 +261,14 @@ def _saved(row):
         (_GOOD | {"features": np.full((4, 2), "a")}, [], "expected finite features (4, d), got shape (4, 2) of <U1"),
         (_GOOD, ["--picture", "/nowhere/x.png"], "no folder /nowhere"),
         (_GOOD, ["--risk", "2"], "--risk: expected a share in (0, 1), got 2.0"),
+        (_GOOD, ["--risk", "0.1", "--level", "1"], "--level: expected a probability in (0, 1) beside --risk, got 1.0"),
+        (_GOOD, ["--level", "0.9"], "--level: expected a probability in (0, 1) beside --risk, got 0.9"),
+        (_GOOD, ["--method", "readout"], "--method: expected --answer beside it, got 'readout' alone"),
+        (_GOOD, ["--out", "report.txt"], "report.txt: expected .json for --out, got '.txt'"),
+        (_GOOD, ["--answer", "in.npz", "x.json"], "x.json: expected .csv for the table of --answer, got '.json'"),
+        (_GOOD, ["--answer", "no.npz", "x.csv"], "no.npz: no such file"),
+        (_GOOD | {"logits": np.full((4, 2), 0.5)}, [], "got rows that sum to 1, as behind it: save them as prob"),
+        (_GOOD | {"logits": np.full((3, 4, 2), 0.5)}, [], "np.savez(file, probabilities=..., labels=...)"),
         (_GOOD, ["--ood", "/nowhere/x.npz"], "no such file"),
         (_GOOD, ["--train", "in.npz"], "expected features (N, d), as --train compares them, got none"),
     ],

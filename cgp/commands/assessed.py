@@ -1,0 +1,112 @@
+"""What ``cgp assess`` writes: its report in numbers, and answers to inputs without labels."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cgp.atomic_files import write_aside
+
+__all__ = ["RATE", "Answering", "write_answers", "write_report"]
+
+RATE = 0.05
+"""Share of the labelled inputs that a detector flags."""
+
+
+class Answering(NamedTuple):
+    """Which answers keep to a risk.
+
+    Attributes:
+        risk: share of wrong answers.
+        level: probability with which it is kept to.
+        threshold: largest probability, as trained, above which answers are given: 0 for all, 1 for none.
+        share: of the labelled inputs that are answered.
+    """
+
+    risk: float
+    level: float
+    threshold: float
+    share: float
+
+
+def write_report(path: Path, report: Any, sentence: str, limits: dict[str, float], answering: Answering | None) -> None:
+    """Write the tables of a report, its advice, and what thresholds are computed with, as JSON.
+
+    Args:
+        path: json.
+        report: what :func:`cgp.assess` returned.
+        sentence: its recommendation.
+        limits: of the recommended detectors by name: the score above which an input is flagged.
+        answering: which answers keep to a risk, if that was asked.
+    """
+    content = {
+        "labels": report.num_labels,
+        "sentence": sentence,
+        "method": report.method,
+        "methods": {name: _method(report, name) for name in report.scores},
+        "detection": {name: {s: _nested(of) for s, of in found.items()} for name, found in report.detection.items()},
+        "flag": {name: _detector(report.fitted[name], limit) for name, limit in limits.items()},
+        "answer": None if answering is None else _nested(answering),
+    }
+    text = json.dumps(_plain(content), indent=1, allow_nan=False, ensure_ascii=False)
+    write_aside(path, lambda aside: aside.write_text(f"{text}\n", encoding="utf-8"))
+
+
+def write_answers(path: Path, found: Any, limits: dict[str, float], withheld: Any) -> None:
+    """Write a row per input: its class, confidence, whether a detector flags it, whether the risk withholds it.
+
+    Args:
+        path: csv.
+        found: the prediction, with the scores of the detectors.
+        limits: as in :func:`write_report`.
+        withheld: ``(N,)`` bool, or None.
+    """
+    classes = found.classes.tolist()
+    columns: dict[str, list[Any]] = {"input": [*range(len(classes))], "class": classes}
+    columns["confidence"] = found.confidence.double().tolist()
+    flags = {name: (found.ood[name].numpy() > limit).astype(int).tolist() for name, limit in limits.items()}
+    columns |= {"flag" if len(flags) == 1 else f"flag: {name}": values for name, values in flags.items()}
+    columns |= {} if withheld is None else {"withheld": withheld.astype(int).tolist()}
+
+    def write(aside: Path) -> None:
+        with aside.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([[*columns], *zip(*columns.values(), strict=True)])
+
+    write_aside(path, write)
+
+
+def _method(report: Any, name: str) -> dict[str, Any]:
+    """Scores of a method, changes against the network as trained with their errors, and its temperature."""
+    changes = {key: change._asdict() for key, change in report.differences[name].items()}
+    return report.scores[name] | {"temperature": report.choices[name].parameter, "change": changes}
+
+
+def _detector(detector: Any, limit: float) -> dict[str, Any]:
+    """The threshold of a sum of standardised scores, and the constants of each score."""
+    parts = []
+    for score in detector.terms:
+        config, tensors = score.saved()
+        known = detector.parts.get(score.name)
+        units = (0.0, 1.0) if known is None else (known.mean(), max(known.std(), 1e-12))
+        constants = config["options"] | {name: tensor.tolist() for name, tensor in tensors.items()}
+        parts.append({"score": score.name, "mean": units[0], "deviation": units[1], "constants": constants})
+    return {"threshold": limit, "share of the labelled": RATE, "sum of (score - mean) / deviation": parts}
+
+
+def _nested(pairs: Any) -> Any:
+    """A named tuple, and those in it, as dicts."""
+    return {k: _nested(v) for k, v in pairs._asdict().items()} if hasattr(pairs, "_asdict") else pairs
+
+
+def _plain(value: Any) -> Any:
+    """Numbers that JSON knows: none that is not finite."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
