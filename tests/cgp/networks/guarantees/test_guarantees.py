@@ -84,7 +84,7 @@ def test_sets_are_those_of_mapie():
     assert ["".join(map(str, np.flatnonzero(row))) for row in sets] == MAPIE.split()
 
 
-def test_sets_hold_the_likeliest_class_and_what_scores_at_most_the_quantile():
+def test_sets_hold_the_likeliest_class_and_scores_up_to_the_quantile():
     p, labels = known_problem()
     for method in ("aps", "raps", "lac"):
         scores = SetScore.named(method)(p)
