@@ -86,11 +86,13 @@ def _method(report: Any, name: str) -> dict[str, Any]:
 
 def _detector(detector: Any, limit: float) -> dict[str, Any]:
     """The threshold of a sum of standardised scores, and the constants of each score."""
+    from cgp.networks.detect.detector import units_of
+
     parts = []
     for score in detector.terms:
         config, tensors = score.saved()
         known = detector.parts.get(score.name)
-        units = (0.0, 1.0) if known is None else (known.mean(), max(known.std(), 1e-12))
+        units = (0.0, 1.0) if known is None else units_of(known)
         constants = config["options"] | {name: tensor.tolist() for name, tensor in tensors.items()}
         parts.append({"score": score.name, "mean": units[0], "deviation": units[1], "constants": constants})
     return {"threshold": limit, "share of the labelled": RATE, "sum of (score - mean) / deviation": parts}

@@ -25,7 +25,7 @@ from experiments.evaluation.metrics import (
 )
 from experiments.evaluation.protocols import rules
 
-__all__ = ["DETECTORS", "DetectionReport", "detect", "detection_report", "detector_scores"]
+__all__ = ["DETECTORS", "DetectionReport", "detect", "detection_report", "detector_scores", "separations"]
 
 
 class DetectionReport(NamedTuple):
@@ -143,6 +143,14 @@ def detect(
     Scores are compared in the precision of the protocol.
     """
     scores = [detector_scores(detector, part, validation=validation, protocol=protocol) for part in (test, *ood)]
+    return separations(scores, protocol)
+
+
+def separations(
+    scores: Sequence[Array],  # shapes: (N,), (M,) of each set
+    protocol: str = "pooled",
+) -> list[DetectionReport]:
+    """Separation of each set of OOD inputs from the test inputs, whose scores come first, as :func:`detect` has it."""
     known, *others = (values.astype(rules(protocol).dtype) for values in scores)
     undefined = DetectionReport(*[np.nan] * len(DetectionReport._fields))
     return [

@@ -12,13 +12,12 @@ from cgp.networks.tasks.metrics import auroc, delong_error, placements
 from experiments.evaluation import (
     DETECTORS,
     classification_report,
-    detect,
     label_log_probabilities,
     mean_probabilities,
     negative_log_likelihood,
     uncertainty,
 )
-from experiments.evaluation.detection import detector_scores
+from experiments.evaluation.detection import detector_scores, separations
 from experiments.grids import Cell
 from experiments.runs import Run
 from experiments.saved_predictions import Predictions
@@ -225,13 +224,14 @@ def _detection(sets: Mapping[str, Predictions], protocol: str) -> list[dict[str,
         return []
     test, validation = sets["test"].logits, (sets["validation"].logits, sets["validation"].labels)
     ood = {name: predictions.logits for name, predictions in sets.items() if predictions.labels is None}
-    outside = list(ood.values())
-    options: dict[str, Any] = {"validation": validation, "protocol": protocol}
-
-    def tells(detector: str) -> bool:
-        return np.ptp(np.concatenate([detector_scores(detector, part, **options) for part in (test, *outside)])) != 0
-
-    reports = {detector: detect(detector, test, outside, **options) for detector in DETECTORS if tells(detector)}
+    scores = {
+        detector: [
+            detector_scores(detector, part, validation=validation, protocol=protocol) for part in (test, *ood.values())
+        ]
+        for detector in DETECTORS
+    }
+    told = {detector: parts for detector, parts in scores.items() if np.ptp(np.concatenate(parts)) != 0}
+    reports = {detector: separations(parts, protocol) for detector, parts in told.items()}
     return [
         {"set": name, "detector": detector} | of_sets[place]._asdict()
         for place, name in enumerate(ood)

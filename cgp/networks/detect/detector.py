@@ -23,7 +23,7 @@ from cgp.weights import part_of
 from .further import GradNorm, KernelPCA
 from .scores import DrawnScore, InputScore, Seen, Widest, numbers
 
-__all__ = ["DETECTORS", "FURTHER", "Detector", "standardised"]
+__all__ = ["DETECTORS", "FURTHER", "Detector", "standardised", "units_of"]
 
 Array = NDArray[Any]
 
@@ -244,7 +244,12 @@ class Detector:
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
+def units_of(known: Array) -> tuple[np.floating[Any], float]:
+    """The mean and the standard deviation of scores of known inputs, by which others are standardised."""
+    return known.mean(), max(float(known.std()), 1e-12)
+
+
 def standardised(known: Array) -> Callable[[Array], Array]:
     """A map to standard deviations above the mean over known inputs."""
-    mean, deviation = known.mean(), max(float(known.std()), 1e-12)
+    mean, deviation = units_of(known)
     return lambda scores: (scores - mean) / deviation

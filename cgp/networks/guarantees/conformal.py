@@ -78,7 +78,7 @@ class Adaptive(SetScore):
 
     .. math:: s_c = \sum_{c' : p_{c'} \ge p_c} p_{c'}
 
-    Note:
+    Source:
         Romano, Sesia & Candès, Classification with Valid and Adaptive Coverage (NeurIPS 2020).
 
     Example:
