@@ -122,7 +122,7 @@ class _Peer(PointImputer):
 
 
 def with_gaps(table: Array | pd.DataFrame, seed: int) -> Array | pd.DataFrame:
-    """The table without a twentieth of its values, in runs of each length equally."""
+    """The table without the runs of the protocol: a twentieth of its values in runs, an outage, an end."""
     values, generator = np.array(table, dtype=np.float64), np.random.default_rng(seed)
     rows, columns = values.shape
     lengths = [each for each in _RUNS if each <= rows // 10]

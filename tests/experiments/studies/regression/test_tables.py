@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -5,6 +7,12 @@ import pytest
 from cgp import assess_gaps
 from cgp.tables.referee.baselines import LaggedRidge, LinearInterpolation
 from experiments.studies.regression.tables import best_table, scored, with_gaps
+
+
+def test_the_results_page_has_the_table_of_its_csv():
+    results = Path(__file__).parents[4] / "docs" / "results"
+    rows = pd.read_csv(results / "regression-tables.csv").to_dict("records")
+    assert best_table(rows) in (results / "regression-tables.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
