@@ -75,9 +75,9 @@ class Guarantees:
     ) -> Tensor:
         r"""Sets of classes that contain the true one with at least the probability ``level``.
 
-        .. math:: P(y \in \{c : s_c(x) \le q\} \cup \{\arg\max_c p_c\}) \ge \text{level}
+        .. math:: P\big(y \in \{c : s_c(x) \le q\} \cup \{\hat c(x)\}\big) \ge \text{level}
 
-        where q knows that the likeliest class is in every set, so that they hold no more classes than that takes. The
+        where q knows that the likeliest class ĉ is in every set, so that they hold no more classes than that takes. The
         probability is over the draw of the held-out labels and of the input, which are exchangeable: no order or shift
         between them, and the labels have chosen nothing of the model, its temperature included
         (:func:`cgp.networks.guarantees.conformal.conformal_sets`).
