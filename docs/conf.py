@@ -71,12 +71,12 @@ html_static_path = ["_static"]
 html_css_files = ["cgp.css"]
 html_js_files = ["folds.js"]
 # Pages without sections beneath them: an empty sidebar would leave a third of the width unused.
-_SINGLE = ("install", "tutorial", "notes", "notes/*")
+_SINGLE = ("install", "tutorial-tables", "tutorial-networks", "notes", "notes/*")
 _TABLES = (f"results/papers/{paper}-*" for paper in ("cgpt", "kep", "sgpa"))
 html_sidebars = {page: [] for page in (*_SINGLE, *_TABLES)}
 html_theme_options = {
     "show_nav_level": 2,
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 8,
     "navigation_with_keys": False,
     "secondary_sidebar_items": ["page-toc"],
 }

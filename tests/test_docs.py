@@ -86,6 +86,12 @@ def test_what_people_search_for_is_on_its_page(words, page):
     assert words in (DOCS / "guides" / f"{page}.md").read_text(encoding="utf-8").lower()
 
 
+def test_the_navigation_begins_with_the_tutorials_tables_first():
+    """After the installation, as in README; their names say which is which."""
+    navigation = re.search(r"```{toctree}\n(.*?)```", (DOCS / "index.md").read_text(encoding="utf-8"), re.DOTALL)[1]
+    assert re.findall(r"<(.*)>", navigation) == ["install", "tutorial-tables", "tutorial-networks"]
+
+
 @pytest.mark.parametrize("page", sorted((DOCS / "guides").glob("*.md")), ids=lambda page: page.stem)
 def test_each_guide_is_read_in_five_minutes(page):
     text = page.read_text(encoding="utf-8")

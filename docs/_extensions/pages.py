@@ -1,8 +1,9 @@
 """Pages whose code is run: what it prints stands on the page, and its pictures are drawn anew in each build.
 
 A Python block is followed by a text block with its output; the blocks of a page share their names. A page with the line
-``<!-- continues: tutorial.md -->`` starts where the first block of that page ends. ``<!-- not run -->`` above a block
-leaves it out. ``python docs/_extensions/pages.py docs/guides/saving.md`` writes outputs and pictures into a page.
+``<!-- continues: tutorial-networks.md -->`` starts where the first block of that page ends. ``<!-- not run -->`` above
+a block leaves it out. ``python docs/_extensions/pages.py docs/guides/saving.md`` writes outputs and pictures into a
+page.
 
 A build draws into ``docs/_build/images`` and shows those; the pictures beside the pages, which a reader of the
 repository sees, change by that command only. Training on a page must not amplify rounding, or every processor prints
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).resolve().parents[1]
 PICTURES = DOCS / "images"
 BUILT = DOCS / "_build" / "images"
-TUTORIAL = DOCS / "tutorial.md"
+TUTORIAL = DOCS / "tutorial-networks.md"
 GUIDES = (
     "abstaining",
     "assess-gaps",
@@ -50,7 +51,6 @@ GUIDES = (
     "fine-tuning",
     "gaps",
     "gpytorch",
-    "hourly",
     "known-totals",
     "many-inputs",
     "markov",
@@ -58,10 +58,15 @@ GUIDES = (
 GUIDES += ("correlation", "regression", "regression-more", "saving", "training")
 THREADS = tuple(sorted((DOCS / "notes").glob("thread-*.md")))
 """Texts for open threads elsewhere: run by the tests, not by a build."""
-PAGES = (DOCS.parent / "README.md", TUTORIAL, *(DOCS / "guides" / f"{name}.md" for name in GUIDES))
+PAGES = (
+    DOCS.parent / "README.md",
+    DOCS / "tutorial-tables.md",
+    TUTORIAL,
+    *(DOCS / "guides" / f"{name}.md" for name in GUIDES),
+)
 
 _PRECISION = "default dtype"
-_CONTINUES = "<!-- continues: tutorial.md -->"
+_CONTINUES = "<!-- continues: tutorial-networks.md -->"
 _BLOCK = re.compile(
     r"(?P<skip><!-- not run -->\n)?```python\n(?P<code>.*?)```\n(?:\n```text\n(?P<output>.*?)```\n)?", re.DOTALL
 )

@@ -1,4 +1,4 @@
-"""How far what a page prints depends on the seed: `python docs/_extensions/seeds.py docs/tutorial.md 10`.
+"""How far what a page prints depends on the seed: `python docs/_extensions/seeds.py docs/tutorial-networks.md 10`.
 
 The page's code is run with `torch.manual_seed(0)` replaced; of each line its numbers' means with standard
 deviations over the seeds, of sentences how often each begins so.
