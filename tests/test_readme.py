@@ -23,3 +23,21 @@ def test_pictures_and_pages_exist():
     targets = re.findall(r"\]\((?!https:)([^)#]+)\)", README.read_text(encoding="utf-8"))
     missing = [t for t in targets if not (README.parent / t).exists()]
     assert not missing
+
+
+def rows(text):
+    """Cells of a page's tables, by the first of their row."""
+    lines = [[cell.strip(" *") for cell in line.strip("| ").split("|")] for line in text.splitlines()]
+    return {name: cells for name, *cells in lines if cells}
+
+
+def test_its_benchmark_has_the_numbers_of_the_results():
+    results = (README.parent / "docs" / "results" / "public-benchmarks.md").read_text(encoding="utf-8")
+    page = rows(results.partition("<!-- tsi -->\n")[2].partition("\n\n")[0])
+    shown = rows(README.read_text(encoding="utf-8").partition("TSI-Bench")[2].partition("ImputeGAP")[0])
+    shown = {name.replace("single values,", "point"): cells for name, cells in shown.items() if name[0].isupper()}
+    assert len(shown) == 4
+    for name, (lines, best, ours, inside) in shown.items():
+        best_published, _, _, lines_ours, panel, _, _, _, covered, *_ = page[name.replace("stretches,", "stretches")]
+        assert (lines, best, ours) == (lines_ours.partition(" /")[0], best_published, panel)
+        assert inside == f"{float(covered):.0%}".replace("%", " %")
