@@ -68,7 +68,14 @@ def check_for(parsed: argparse.Namespace, table: Any) -> None:
     """Refuse periods and forecasts that the table cannot have, before it is fitted to."""
     import pandas as pd
 
+    count = 0 if parsed.repeats or len(table.inputs) > 1 else int(table.frame.index.duplicated().sum())
     for flag, given in (("--sums", parsed.sums), ("--means", parsed.means)):
+        if given is not None and count:
+            rows_repeat = "row repeats" if count == 1 else "rows repeat"
+            say(
+                f"cgp fill: warning: {flag}: {count} {rows_repeat} a time with other values, and each value counts: "
+                "take out of the file what is no reading of its own, or say --repeats"
+            )
         if given is None or (period := period_of(given[0])) is None:
             continue
         try:

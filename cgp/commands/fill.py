@@ -188,12 +188,19 @@ def _read(parsed: argparse.Namespace, summed: Sequence[str]) -> Any:
     warnings.filterwarnings("ignore", r"X: (\d+ rows? repeats? |filled values below 0)")  # said in flags
     for path in filter(None, (parsed.out, parsed.std)):
         table.check_place(path)
-    if not table.gaps:
+    if not table.gaps and not _asks_for_more(parsed):
+        step = table.pieces.assembled.absent
+        adds = f"--every {step} adds rows that are not there, and " if step else ""
         raise ValueError(
             f"{parsed.table.name}: expected gaps in columns of numbers, {[*table.frame]}, got none; "
-            "--missing -200 names a code, and --every 1h adds rows that are not there"
+            f"{adds}--missing CODE names what stands for a missing value"
         )
     return table
+
+
+def _asks_for_more(parsed: argparse.Namespace) -> bool:
+    """Whether something is wanted that a table without gaps has, too."""
+    return bool(answers.places(parsed)) or parsed.picture is not None or parsed.assess is not None
 
 
 def _check(parsed: argparse.Namespace) -> None:

@@ -220,9 +220,7 @@ def _frequency(times: Any) -> Any:
     """The frequency of times in order, such as that of months, which are of several lengths; None if there is none."""
     import pandas as pd
 
-    if times.freq is not None:
-        return times.freq
-    return pd.infer_freq(times)
+    return times.freq or pd.DatetimeIndex(times, freq="infer").freq
 
 
 def _with_rows(table: Table, inputs: Array) -> Table:

@@ -30,6 +30,9 @@ def quick(monkeypatch):
 
 
 HOURLY = b"time,a\n" + b"".join(b"2024-01-01 0%d:00,%s\n" % (hour, b"" if hour == 4 else b"1.5") for hour in range(9))
+LONG = b"site,day,a\n" + b"".join(
+    b"%s,2024-01-0%d,%d\n" % (site, d, d) for d in range(1, 9) for site in (b"N", b"S")[: d % 3]
+)
 
 
 def readings(rows=30):
@@ -134,6 +137,38 @@ def test_sums_means_and_a_forecast(file):
     assert ahead["when"].tolist() == ["2024-01-02 06:00:00", "2024-01-02 07:00:00", "2024-01-02 08:00:00"]
 
 
+def test_a_table_without_gaps_has_sums_a_forecast_and_a_picture(file, capsys):
+    readings().fillna({"warm": 0.5, "wet": 0.5}).to_csv(file, index=False)
+    folder = file.parent
+    for asked in (
+        ["--sums", "day", folder / "x.csv"],
+        ["--forecast", 3, folder / "x.csv"],
+        ["--picture", folder / "x.png"],
+    ):
+        assert run(file, *asked) == 0
+        assert "filled 0 values" in capsys.readouterr().err
+        assert file.read_bytes() == (folder / "out.csv").read_bytes()
+    assert len(pd.read_csv(folder / "x.csv")) == 3
+    assert run(file) == 2
+
+
+@pytest.mark.filterwarnings("default")
+def test_lines_that_repeat_a_time_are_said_beside_sums(file, capsys):
+    """One that is the same as another counts once; one with another value is a reading, as the user is told."""
+    table, sums = readings().drop(columns="site"), file.with_name("sums.csv")
+    table.loc[[*range(30), 29]].to_csv(file, index=False)
+    assert run(file, "--sums", "all", sums) == 0
+    assert "warning" not in capsys.readouterr().err
+    assert pd.read_csv(sums)["count"].tolist() == [table["count"].sum()]
+    other = table.loc[[29]].assign(count=7)
+    pd.concat([table, other]).to_csv(file, index=False)
+    said = "cgp fill: warning: --sums: 1 row repeats a time with other values, and each value counts: take out of"
+    for more, is_said in ([], True), (["--repeats"], False):
+        assert run(file, "--sums", "all", sums, *more) == 0
+        assert (said in capsys.readouterr().err) is is_said
+        assert pd.read_csv(sums)["count"].tolist() == [table["count"].sum() + 7]
+
+
 def test_expected_seconds_of_long_fits_are_said(file, capsys, monkeypatch):
     monkeypatch.setattr("cgp.regression.CorrelatedGPRegressor.estimate", lambda *_, **__: Cost(7.0, 1.0))
     assert run(file) == 0
@@ -197,6 +232,18 @@ def test_without_pandas_the_extra_is_named(file, monkeypatch, capsys):
         (b"a,b\n1,\n3,4\n", ["--sums", "day", "x.xlsx"], "expected .csv for sums, means, intervals and"),
         (b"a,b\n1,\n3,4\n", ["--forecast", "few", "y.csv"], "--forecast: expected a number of rows, got 'few'"),
         (b"a,b\n1,\n3,4\n", ["--sheet", "x"], "in.csv: --sheet x: expected a workbook, got text"),
+        (
+            HOURLY.replace(b"04:00,\n", b"04:00,1\n"),
+            [],
+            "got none; --missing CODE names what stands for a missing value",
+        ),
+        (
+            b"".join(HOURLY.splitlines(keepends=True)[:5] + HOURLY.splitlines(keepends=True)[6:]),
+            [],
+            "got none; --every 1h adds",
+        ),
+        (LONG, ["--long", "site,day,a"], "got none; --every 1D adds rows that are not there, and --missing CODE"),
+        (HOURLY, ["--every", "7min"], "in.csv: --every 7min: expected the distance of the rows, 1 h, or a whole part"),
         (HOURLY, ["--every", "2h"], "in.csv: --every 2h: expected at most the distance of the rows, 1 h"),
         (b"a,b\n1,\n3,4\n", ["--decimal", "x"], "decimal: expected one of"),
     ],

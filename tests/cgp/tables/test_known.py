@@ -149,10 +149,13 @@ def places_of(index, totals):
 )
 def test_totals_reach_over_the_ends_of_the_table_at_its_step(index, total, ends, count):
     period = pd.PeriodIndex([total], freq={4: "Y", 7: "M", 10: "D"}[len(total)])
-    with pytest.warns(UserWarning, match=r"'rain' reach over rows that the table does not have, \d+ before its first"):
-        found = places_of(index, pd.Series([1e6], index=period))
-    assert found[1] == count
-    assert ends is None or found[0] == ends
+    bare = index.copy()
+    bare.freq = None  # as of a file
+    for each in (index, bare):
+        with pytest.warns(UserWarning, match=r"'rain' reach over rows that the table does not have, \d+ before its"):
+            found = places_of(each, pd.Series([1e6], index=period))
+        assert found[1] == count
+        assert ends is None or found[0] == ends
 
 
 def test_totals_beyond_the_ends_are_those_of_a_table_with_more_rows():

@@ -11,14 +11,15 @@ from .columns import Columns
 from .options import ReadOptions, UnclearError, option
 from .rows import Rows
 
-__all__ = ["Assembled", "absent_times", "median_step", "pivoted", "said_step", "wide"]
+__all__ = ["FEW_REPEATS", "Assembled", "absent_times", "pivoted", "said_step", "usual_step", "wide"]
 
-_FEW_REPEATS = 0.05  # of the rows
+FEW_REPEATS = 0.05  # of the rows
 _SERIES_SHARE = 0.2  # of the rows, that distinct names of series may be
 _HOURS = 24
 _WIDER = 1.5  # of the rows' distance: months are not of one length
 _JITTER = 0.1  # of a step, within which times are those of the clock's round numbers
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
+_MONTH = 28 * 86_400, 31 * 86_400
 
 
 class Assembled(NamedTuple):
@@ -32,6 +33,7 @@ class Assembled(NamedTuple):
         series: name of the series of each column of the frame, where the file is long.
         series_field: column of the file with these names.
         is_adding: whether values without a place get a row.
+        absent: what ``every`` would be so that rows are added that are not there; nothing where all are.
         notes: for the reader.
     """
 
@@ -42,6 +44,7 @@ class Assembled(NamedTuple):
     series: list[str]
     series_field: str
     is_adding: bool
+    absent: str
     notes: list[str]
 
     @property
@@ -58,15 +61,18 @@ def wide(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> Asse
     labels = [*rows.labels.items()]
     index = pd.Index(labels[0][1], name=labels[0][0]) if len(labels) == 1 else cells.index
     places = pd.DataFrame({name: np.arange(len(cells)) for name in columns.numbers}, index=index)
+    count, step = 0, ""
     if options.every is not None:
         places = _with_further(places, rows, options.every)
         notes = [*notes, f"{len(places) - len(cells)} rows are added"]
     elif rows.times is not None:
-        notes = [*notes, *_absent(rows.times)]
+        count, step = _absent(rows.times)
+        notes += [f"{count} rows are not there, which {option('every', step)} adds"] if count else []
     inputs = [name for name, _ in labels] if len(labels) > 1 else []
     frame = _frame(places, columns, [*places])
     frame = frame if not inputs else pd.concat([pd.DataFrame(rows.labels), frame], axis=1)
-    return Assembled(frame, inputs, places.to_numpy(), [*places], [], "", options.every is not None, notes)
+    absent = step if count else ""
+    return Assembled(frame, inputs, places.to_numpy(), [*places], [], "", options.every is not None, absent, notes)
 
 
 def pivoted(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> Assembled:
@@ -84,16 +90,18 @@ def pivoted(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> A
     order = [*dict.fromkeys(cells[series])]
     places = pd.Series(np.arange(len(cells)), index=keys).unstack(fill_value=-1)[order].rename_axis(columns=None)
     notes = [f"{len(order)} series of {series!r}: {', '.join(map(repr, order[:6]))}{' …' if len(order) > 6 else ''}"]
+    absent = ""
     if options.every is not None:
         places = _with_further(places, rows, options.every)
-    elif absent := int((places < 0).sum(axis=None)):
-        notes.append(
-            f"{absent} values have no row of their own: they are left out "
-            f"({option('every', '1D')}, or what the distance is, adds rows)"
-        )
+    else:
+        further, step = (0, "") if rows.times is None else _absent(rows.times)
+        if count := int((places < 0).sum(axis=None)) + further * len(order):
+            absent = step
+            adds = f" ({option('every', step)} adds rows)" if step else ""
+            notes.append(f"{count} values have no row of their own: they are left out{adds}")
     fields = [value] * len(order)
     frame = _frame(places, columns, fields).rename_axis(index=time)
-    return Assembled(frame, [], places.to_numpy(), fields, order, series, options.every is not None, notes)
+    return Assembled(frame, [], places.to_numpy(), fields, order, series, options.every is not None, absent, notes)
 
 
 def absent_times(times: Any, every: str) -> Any:
@@ -108,14 +116,20 @@ def absent_times(times: Any, every: str) -> Any:
     return slots[taken == 0].tz_localize(zone)
 
 
-def median_step(times: Any) -> float:
-    """The median distance of times that differ, in seconds, NaN for fewer than two."""
-    return float(times.drop_duplicates().sort_values().diff().dt.total_seconds().median())
+def usual_step(times: Any) -> float:
+    """The most frequent distance of times that differ, or nearly so, in seconds, NaN for fewer than two."""
+    apart = np.sort(times.drop_duplicates().sort_values().diff().dt.total_seconds().dropna().to_numpy())
+    if not len(apart):
+        return np.nan
+    first = apart.searchsorted((1.0 - _JITTER) * apart)
+    last = apart.searchsorted((1.0 + _JITTER) * apart, "right")
+    most = int((last - first).argmax())
+    return float(np.median(apart[first[most] : last[most]]))
 
 
 def said_step(seconds: float) -> str:
     """A distance in time as text, such as 10 min."""
-    if 28 * 86_400 <= seconds <= 31 * 86_400:
+    if _MONTH[0] <= seconds <= _MONTH[1]:
         return "1 month"
     size, unit = next(((size, unit) for size, unit in _UNITS if seconds >= size), _UNITS[-1])
     return f"{seconds / size:.4g} {unit}"
@@ -138,20 +152,28 @@ def _with_further(places: Any, rows: Rows, every: str) -> Any:
     if rows.times is None:
         known = ", ".join(map(repr, rows.labels)) or "their order"
         raise UnclearError(f"{option('every', every)}: expected rows that are known by times, got {known}")
-    _refuse_wide(rows.times, every)
+    _refuse_unfit(rows.times, every)
     added = absent_times(rows.times, every).rename(places.index.name)
     return pd.concat([places, pd.DataFrame(-1, index=added, columns=places.columns)]).sort_index(kind="stable")
 
 
-def _refuse_wide(times: Any, every: str) -> None:
-    """Refuse a distance that is clearly larger than that of rows that are mostly equally far apart."""
+def _refuse_unfit(times: Any, every: str) -> None:
+    """Refuse a distance clearly larger than that of rows that are mostly equally far apart, or no part of it."""
     import pandas as pd
 
-    slots, step = _slots(pd.DatetimeIndex(times.dt.tz_localize(None)).sort_values(), every), median_step(times)
+    slots, step = _slots(pd.DatetimeIndex(times.dt.tz_localize(None)).sort_values(), every), usual_step(times)
     apart = times.drop_duplicates().sort_values().diff().dt.total_seconds()
     wanted = slots.to_series().diff().dt.total_seconds().median() if len(slots) > 1 else np.inf
-    if wanted > _WIDER * step and (apart - step).abs().le(_JITTER * step).mean() > 0.5:
+    if (apart - step).abs().le(_JITTER * step).mean() <= 0.5:
+        return
+    if wanted > _WIDER * step:
         raise UnclearError(f"{option('every', every)}: expected at most the distance of the rows, {said_step(step)}")
+    is_fixed = isinstance(pd.tseries.frequencies.to_offset(every), pd.offsets.Day | pd.offsets.Tick)
+    if is_fixed and abs(step - round(step / wanted) * wanted) > _JITTER * wanted:
+        raise UnclearError(
+            f"{option('every', every)}: expected the distance of the rows, {said_step(step)}, or a whole part of it, "
+            "such as a half: no row of the file is at most of the times"
+        )
 
 
 def _slots(local: Any, every: str) -> Any:
@@ -179,14 +201,20 @@ def _slots(local: Any, every: str) -> Any:
     return pd.DatetimeIndex([start + phase * step + number * step for number in range(first, last + 1)])
 
 
-def _absent(times: Any) -> list[str]:
-    """Rows that are not there between times that are mostly equally far apart, where they are not added."""
-    step, apart = median_step(times), times.sort_values().diff().dt.total_seconds().median()
-    if not apart > 0:
-        return []
-    count = int((times.sort_values().diff().dt.total_seconds() / apart).round().sub(1).clip(lower=0).sum())
-    every = f"{step:g}s" if step % 60 else f"{step / 60:g}min" if step % 86_400 else f"{step / 86_400:g}D"
-    return [f"{count} rows are not there, which {option('every', every)} adds"] if count else []
+def _absent(times: Any) -> tuple[int, str]:
+    """How many rows are not there between times that are mostly equally far apart, and what ``every`` adds them."""
+    step, apart = usual_step(times), times.drop_duplicates().sort_values().diff().dt.total_seconds()
+    if not step > 0:
+        return 0, ""
+    return int((apart / step).round().sub(1).clip(lower=0).sum()), _as_every(times, step)
+
+
+def _as_every(times: Any, seconds: float) -> str:
+    """A distance as a frequency of pandas; months where times begin or end them."""
+    if _MONTH[0] <= seconds <= _MONTH[1] and (times.dt.is_month_start.all() or times.dt.is_month_end.all()):
+        return "MS" if times.dt.is_month_start.all() else "ME"
+    size, unit = next(((size, unit) for size, unit in _UNITS if seconds % size == 0.0), _UNITS[-1])
+    return f"{seconds / size:g}{unit.replace('d', 'D')}"
 
 
 def _repeats(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> list[str]:
@@ -207,7 +235,7 @@ def _repeats(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> 
             f"say {option('long', [names[0], rows.columns[0], value])} if it names series, each row one value"
             f"{hours}, or {option('repeats')} if these are readings of the same thing"
         )
-    if count > _FEW_REPEATS * len(cells):
+    if count > FEW_REPEATS * len(cells):
         raise UnclearError(
             f"{count} of {len(cells)} rows repeat {time!r}: say {option('repeats')} if these are readings of one thing"
         )

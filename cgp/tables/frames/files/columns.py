@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ _UNIT = re.compile(r"[-+]?[\d.,]*\d\s?[%°€$£‰]|[-+]?[$€£]\s?[-+]?\d[\d.
 _COUNTERS = ("index", "id", "row", "no", "nr", "record")
 _LIMITS = "<>≤≥"
 _LARGEST = 2**53  # whole numbers beyond are not told apart by floating-point ones
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 _MOST = 6  # words that are shown
 _FEW, _SOME = 5, 0.1  # words, or a share of numbers, of a column of numbers with words among them
 _CODES = tuple(sign * code for code in (99.0, 99.9, 999.0, 999.9, 9999.0, 9999.9, 99999.0, 32768.0) for sign in (-1, 1))
@@ -65,10 +67,11 @@ class _Texts(NamedTuple):
         return result
 
 
-def columns_of(cells: Any, options: ReadOptions, delimiter: str) -> Columns:
-    """The columns of a frame of text."""
+def columns_of(cells: Any, options: ReadOptions, delimiter: str, known: Mapping[str, str] = _NOTHING) -> Columns:
+    """The columns of a frame of text; ``known`` are left, unless they are named as numbers, with the reason of each."""
     texts = {name: _Texts.of(cells[name], options.missing) for name in cells}
     left = {name: reason for name, each in texts.items() if (reason := _left(name, each, options))}
+    left |= {name: reason for name, reason in known.items() if name not in (*options.numbers, *options.leave)}
     chosen = {name: each for name, each in texts.items() if name not in left}
     _refuse_words({name: each.words for name, each in chosen.items() if each.words})
     _refuse_units({name: texts[name].words for name in left if name not in options.leave})

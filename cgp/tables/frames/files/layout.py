@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from .numbers import ABSENT, kind_of, main_kind
@@ -29,6 +30,7 @@ class Layout(NamedTuple):
         units: records of units below it.
         left: what is left as it is, in words.
         repeated: names that came more than once, and what the later ones are called.
+        twins: records that say what another one says, and the one of these that is among the rows.
     """
 
     names: list[str]
@@ -37,6 +39,7 @@ class Layout(NamedTuple):
     units: list[int]
     left: list[str]
     repeated: list[str]
+    twins: Mapping[int, int] = MappingProxyType({})
 
 
 def delimited(text: str, options: ReadOptions) -> Grid:

@@ -6,14 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cgp.extras import needs_extra
 from cgp.spelling import meant
 
-from .assembling import Assembled, median_step, pivoted, said_step, wide
+from .assembling import FEW_REPEATS, Assembled, pivoted, said_step, usual_step, wide
 from .columns import PADDED, Columns, columns_of
 from .layout import Layout, cells_of, layout_of
 from .options import ReadOptions, UnclearError, option
-from .rows import Rows, rows_of
+from .rows import Rows, calendar_columns, rows_of
 from .sources import ParquetSource, Source, TextSource, open_source
 from .table_file import Pieces, TableFile, Understood
 
@@ -71,8 +73,10 @@ def _read(path: Path, options: ReadOptions) -> TableFile:
         raise ValueError(f"expected columns of the table, {[*cells]}, got {absent}{meant(absent, cells)}")
     by_time = replace(options, index=options.long[1:2]) if options.long else options
     layout, cells = (layout, cells) if is_typed else _filled_rows(layout, cells, by_time)
+    layout, cells = _once_each(layout, cells, by_time)
     rows = rows_of(cells, by_time)
-    columns = columns_of(cells.drop(columns={*rows.columns, *options.long[:1]}), options, source.grid.delimiter)
+    others = cells.drop(columns={*rows.columns, *options.long[:1]})
+    columns = columns_of(others, options, source.grid.delimiter, calendar_columns(cells, rows))
     if not columns.numbers:
         raise UnclearError(f"expected a column of numbers, got none: {columns.left or [*cells]}")
     assembled = (pivoted if options.long else wide)(cells, rows, columns, options)
@@ -100,6 +104,23 @@ def _filled_rows(layout: Layout, cells: Any, options: ReadOptions) -> tuple[Layo
     )
 
 
+def _once_each(layout: Layout, cells: Any, options: ReadOptions) -> tuple[Layout, Any]:
+    """Lines that repeat another one, as where a logger is read out twice, are no rows; the last of them is one."""
+    # Where many more repeat a time, times of day may be absent, and zeros of rain the same: these are refused later
+    again = cells.duplicated(keep="last").to_numpy()
+    if not again.any() or options.repeats:
+        return layout, cells
+    kept = cells[~again].reset_index(drop=True)
+    labels = [*rows_of(kept, options).labels.values()]
+    others = int(labels[0].duplicated().sum()) if len(labels) == 1 and not options.long else 0
+    if len(labels) != 1 or (others and others + again.sum() > FEW_REPEATS * len(cells)):
+        return layout, cells
+    rows = [record for record, is_twin in zip(layout.rows, again, strict=True) if not is_twin]
+    first = dict(zip(kept.itertuples(index=False, name=None), rows, strict=True))
+    twins = {layout.rows[n]: first[tuple(cells.iloc[n])] for n in np.flatnonzero(again).tolist()}
+    return layout._replace(rows=rows, twins=twins), kept
+
+
 def _understood(source: Source, layout: Layout, rows: Rows, columns: Columns, assembled: Assembled) -> Understood:
     form = f"; {columns.form.said}" if isinstance(source, TextSource) else ""
     header = "none" if layout.header is None else f"line {source.grid.line(layout.header)}"
@@ -110,10 +131,20 @@ def _understood(source: Source, layout: Layout, rows: Rows, columns: Columns, as
     }
     padded = [name for name, reason in columns.left.items() if reason == PADDED]
     taken = [f"{option('numbers', padded)} takes numbers with leading zeros for numbers"] if padded else []
-    notes = [*layout.repeated, *assembled.notes, *taken]
+    notes = [*layout.repeated, *_said_twins(layout, is_long=bool(assembled.series)), *assembled.notes, *taken]
     return Understood(
         f"{source.said}{form}", header + left, _said_rows(rows, len(layout.rows)), counts, columns.left, notes
     )
+
+
+def _said_twins(layout: Layout, *, is_long: bool) -> list[str]:
+    if not (count := len(layout.twins)):
+        return []
+    lines_are, they = (
+        ("line is the same as another", "it counts") if count == 1 else ("lines are the same as others", "they count")
+    )
+    otherwise = "" if is_long else f" ({option('repeats')} counts each as a reading)"
+    return [f"{count} {lines_are}: {they} once, and what is filled is written into each{otherwise}"]
 
 
 def _said_rows(rows: Rows, count: int) -> str:
@@ -122,5 +153,5 @@ def _said_rows(rows: Rows, count: int) -> str:
     form = f" ({rows.said})" if rows.said else ""
     labels = [*rows.labels.values()]
     span = f": {labels[0].min()} to {labels[0].max()}" if len(labels) == 1 else ""
-    step = f", mostly {said_step(median_step(rows.times))} apart" if rows.times is not None and count > 1 else ""
+    step = f", mostly {said_step(usual_step(rows.times))} apart" if rows.times is not None and count > 1 else ""
     return f"{count}, known by {', '.join(map(repr, rows.labels))}{form}{span}{step}"

@@ -11,7 +11,7 @@ from .numbers import form_of_numbers, kind_of, looks_like_number, main_kind
 from .options import ReadOptions, UnclearError, option
 from .times import DECIMAL_HOURS, TimeForm, Times, looks_like_time, read_times
 
-__all__ = ["Rows", "rows_of"]
+__all__ = ["Rows", "calendar_columns", "rows_of"]
 
 _CALLED_TIME = frozenset({"date", "datum", "time", "timestamp", "datetime", "zeit", "fecha"})
 _DATED = _CALLED_TIME | {"day", "tag", "data", "jour", "dato"}
@@ -21,6 +21,7 @@ _COUNTED = frozenset(  # names of numbers that rows are known by
 _HOURS = ("hour", "hr", "time", "stunde")  # names of whole hours beside a date
 _CALENDAR = {"year": "%Y", "month": "%m", "day": "%d", "hour": "%H", "minute": "%M", "second": "%S"}
 _CALENDAR |= dict.fromkeys(("doy", "yday", "dayofyear", "day_of_year", "julian"), "%j")
+_PARTS = {"%Y": "year", "%m": "month", "%d": "day", "%H": "hour", "%M": "minute", "%S": "second", "%j": "day_of_year"}
 _PLACES = ({"latitude", "longitude"}, {"lat", "lon"}, {"lat", "lng"}, {"lat", "long"}, {"easting", "northing"}, {*"xy"})
 _SEEN = 400  # cells that the kind of a column is known from
 
@@ -71,6 +72,21 @@ def rows_of(cells: Any, options: ReadOptions) -> Rows:
                 return found
         _refuse_unread(others)
     return Rows({}, [])
+
+
+def calendar_columns(cells: Any, rows: Rows) -> dict[str, str]:
+    """Columns that are called a part of a time, such as month, and have that of their rows: why each is left."""
+    import pandas as pd
+
+    found: dict[str, str] = {}
+    for name in () if rows.times is None else cells.columns.drop(rows.columns):
+        part = _PARTS.get(_CALENDAR.get(_plain(name), ""))
+        if part is None:
+            continue
+        given = cells[name] != ""
+        if given.any() and (pd.to_numeric(cells[name], errors="coerce") == getattr(rows.times.dt, part))[given].all():
+            found[str(name)] = "part of the times of the rows"
+    return found
 
 
 def _named(cells: Any, names: list[str], options: ReadOptions) -> Rows:

@@ -204,6 +204,8 @@ class TableFile:
                     cells[rows[parts.places[i, p]], name] = cell
                 elif parts.is_adding:
                     new.setdefault((i, p if parts.series else 0), {})[name] = cell
+        twins = self.pieces.layout.twins.items()
+        cells |= {(n, name): cells[row, name] for n, row in twins for name in {*fields} if (row, name) in cells}
         return cells, self._added(new) if new else []
 
     def _added(self, new: dict[tuple[int, int], dict[int, Cell]]) -> list[Added]:

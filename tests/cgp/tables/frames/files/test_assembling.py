@@ -1,9 +1,10 @@
 """Rows that are not there, beside clocks that are some seconds late."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from cgp.tables.frames.files.assembling import _refuse_wide, absent_times, median_step, said_step
+from cgp.tables.frames.files.assembling import _absent, _refuse_unfit, absent_times, said_step, usual_step
 from cgp.tables.frames.files.options import UnclearError
 
 
@@ -49,12 +50,43 @@ def test_distances_that_add_nothing_are_refused():
     """Where rows are mostly equally far apart; months are not of one length, and bursts have no distance."""
     days = pd.Series(pd.date_range("2024-01-01", periods=40, freq="D"))
     with pytest.raises(UnclearError, match="every='2D': expected at most the distance of the rows, 1 d"):
-        _refuse_wide(days, "2D")
+        _refuse_unfit(days, "2D")
     with pytest.raises(UnclearError, match="every='99D'"):
-        _refuse_wide(days, "99D")
-    _refuse_wide(days.drop(range(3, 30, 2)), "1D")
-    _refuse_wide(pd.Series(pd.date_range("2024-01-01", periods=20, freq="MS")), "MS")
-    _refuse_wide(days[days.dt.day.isin([1, 2, 4, 9, 20])], "7D")
+        _refuse_unfit(days, "99D")
+    _refuse_unfit(days.drop(range(3, 30, 2)), "1D")
+    _refuse_unfit(pd.Series(pd.date_range("2024-01-01", periods=20, freq="MS")), "MS")
+    _refuse_unfit(days[days.dt.day.isin([1, 2, 4, 9, 20])], "7D")
+
+
+def test_distances_that_are_no_part_of_the_rows_are_refused():
+    """No row would be at most of the times; a quarter of an hour is a part of an hour, as is a month of a year."""
+    hours = pd.Series(pd.date_range("2024-01-01", periods=40, freq="h"))
+    for every in ("7min", "50min"):
+        with pytest.raises(UnclearError, match=f"every='{every}': expected the distance of the rows, 1 h, or a whole"):
+            _refuse_unfit(hours, every)
+    for every in ("15min", "1h", "40s"):
+        _refuse_unfit(hours, every)
+    _refuse_unfit(pd.Series(pd.date_range("2000-01-01", periods=20, freq="YS")), "MS")
+    _refuse_unfit(hours[hours.dt.hour.isin([1, 2, 4, 9, 20])], "7min")
+
+
+def test_the_usual_distance_is_the_most_frequent_one():
+    """Where most rows are not there, too, and of clocks that are some seconds late it is what they are around."""
+    few = pd.Series(pd.Timestamp("2024-01-01") + pd.to_timedelta(np.cumsum([0, 1, 2, 3, 1, 2, 1, 4]), unit="D"))
+    assert few.diff().median() == pd.Timedelta("2D")
+    assert usual_step(few) == 86_400.0
+    assert _absent(few) == (15 - len(few), "1D")
+    late = pd.Series(pd.date_range("2024-01-01", periods=40, freq="10min")) + pd.to_timedelta([0, 2, 5, 1] * 10, "s")
+    assert abs(usual_step(late) - 600.0) <= 3.0
+
+
+@pytest.mark.parametrize(
+    ("freq", "every"), [("h", "1h"), ("90min", "90min"), ("10s", "10s"), ("MS", "MS"), ("ME", "ME")]
+)
+def test_absent_rows_are_counted_with_what_adds_them(freq, every):
+    times = pd.Series(pd.date_range("2023-01-01", periods=12, freq=freq)).drop([4, 5])
+    assert _absent(times) == (2, every)
+    assert len(absent_times(times, every)) == 2
 
 
 def test_distances_are_said():
@@ -62,5 +94,5 @@ def test_distances_are_said():
         "30 s", "30 min", "1.5 h", "2 d", "1 month", "0.5 s"
     ]  # fmt: skip
     times = pd.Series(pd.to_datetime(["2024-01-01", "2024-01-01", "2024-01-02", "2024-01-05", "2024-01-06"]))
-    assert median_step(times) == 86_400.0
-    assert median_step(times[:2]) != median_step(times[:2])
+    assert usual_step(times) == 86_400.0
+    assert usual_step(times[:2]) != usual_step(times[:2])

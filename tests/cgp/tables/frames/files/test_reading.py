@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cgp.tables import TableFile, read_table
@@ -35,14 +36,14 @@ def test_a_frame_and_what_was_understood(read):
     assert isinstance(table, TableFile)
     assert (table.gaps, table.inputs, list(table.frame)) == (1, [], ["a"])
     assert table.frame.index.name == "time"
-    span = "2024-01-30 00:00:00 to 2024-01-30 04:00:00, mostly 2 h apart"
+    span = "2024-01-30 00:00:00 to 2024-01-30 04:00:00, mostly 1 h apart"
     assert str(table.understood).splitlines() == [
         "  file        utf-8, ';' between fields; decimal comma",
         "  header      line 1",
         f"  rows        3, known by 'time' (as %Y-%m-%d %H:%M): {span}",
         "  columns     a: 2 values, 1 missing",
         "  left alone  note (words, such as 'x')",
-        "  note        1 rows are not there, which every='120min' adds",
+        "  note        2 rows are not there, which every='1h' adds",
     ]
     assert written(table) == HOURLY.replace("01:00;;", "01:00;2,0;")
 
@@ -105,7 +106,8 @@ def test_series_below_each_other(read):
     assert list(table.frame) == ["N", "S"]
     np.testing.assert_array_equal(table.frame, [[1.5, np.nan], [2.5, np.nan], [3.5, 4.5]])
     assert table.gaps == 1
-    assert "1 values have no row of their own" in str(table.understood)
+    assert "1 values have no row of their own: they are left out (every='1D' adds rows)" in str(table.understood)
+    assert "3 values have no row" in str(read(LONG.replace("02-01", "02-02"), long=["site", "day", "level"]).understood)
     assert written(table) == LONG.replace("30,\n", "30,2.0\n")
     with_rows = read(LONG, long=["site", "day", "level"], every="1D")
     assert with_rows.gaps == 2
@@ -135,11 +137,56 @@ def test_repeated_times_are_refused_or_said(read):
     assert "2 of 5 rows repeat a time, and 'site' tells them apart: say --long site,day,level" in refused.value.flags
     assert "--repeats" in refused.value.flags
     assert len(read(LONG, repeats=True).frame) == 5
-    rows = [f"2020-{1 + k // 28:02d}-{1 + k % 28:02d},{k % 5}.5" for k in range(60)]
-    once = read("day,a\n" + "\n".join([*rows[:30], rows[29], *rows[30:]]) + "\n")
-    assert "1 row repeats a time, the first 2020-02-02 00:00:00" in str(once.understood)
+    once = read(daily([*range(30), 29, *range(30, 60)], [29.5, *range(60)]))
+    assert "1 row repeats a time, the first 2020-01-30 00:00:00" in str(once.understood)
     with pytest.raises(UnclearError, match="30 of 90 rows repeat 'day': say repeats=True"):
-        read("day,a\n" + "\n".join([*rows[:30], *rows]) + "\n")
+        read(daily([*range(30), *range(60)], range(90)))
+
+
+def daily(days, values):
+    dates = pd.Timestamp("2020-01-01") + pd.to_timedelta([*days], unit="D")
+    return "day,a\n" + "".join(f"{d:%Y-%m-%d},{v}\n" for d, v in zip(dates, values, strict=True))
+
+
+def test_parts_of_the_calendar_beside_a_date_are_left_alone(read):
+    """Unless they are other numbers, or the user calls them such; what has another name stays what it is."""
+    days = pd.date_range("2024-01-28", periods=9)
+    lines = [f"{d:%Y-%m-%d},{d.year},{d:%m},{d.day_of_year},{d.day % 5},{d.month},{d.day}.5" for d in days]
+    text = "date,Year,month,doy,hour,n,a\n" + "\n".join(lines) + "\n2024-02-06,,,,3,2,\n"
+    table = read(text)
+    assert list(table.frame) == ["hour", "n", "a"]
+    assert "left alone  Year, month, doy (part of the times of the rows)" in str(table.understood)
+    assert written(table) == text.removesuffix("\n") + "2.0\n"
+    assert list(read(text, numbers=["doy"]).frame) == ["doy", "hour", "n", "a"]
+
+
+def test_lines_that_repeat_another_count_once(read):
+    """As where a logger is read out twice; a gap is filled in each of them, and rows are added below the last."""
+    text = daily([*range(5), *range(3, 9), 11], [0, 1, 2, "", 4, "", 4, *range(5, 9), 11])
+    table = read(text, every="1D")
+    assert len(table.frame) == 12
+    assert table.frame["a"].isna().sum() == 3
+    assert "2 lines are the same as others: they count once" in str(table.understood)
+    filled = written(table).splitlines()
+    assert [line for line in filled if line.startswith("2020-01-04")] == ["2020-01-04,2"] * 2
+    assert filled[-3:] == ["2020-01-10,2", "2020-01-11,2", "2020-01-12,11"]
+    assert [line for line in filled if line[:10] + "," not in ("2020-01-04,", "2020-01-10,", "2020-01-11,")] == [
+        line for line in text.splitlines() if line[:10] != "2020-01-04"
+    ]
+    assert len(read(text, repeats=True).frame) == 12
+    assert "2 rows repeat a time" in str(read(text, repeats=True).understood)
+    with pytest.raises(UnclearError, match="3 of 13 rows repeat 'day'"):
+        read(text + "2020-01-12,12\n")
+
+
+def test_lines_of_series_that_repeat_another_count_once(read):
+    table = read(LONG + "S,2020-01-30,\n", long=["site", "day", "level"])
+    assert "1 line is the same as another: it counts once" in str(table.understood)
+    assert written(table) == LONG.replace("30,\n", "30,2.0\n") + "S,2020-01-30,2.0\n"
+
+
+def test_lines_without_a_time_are_rows_however_often_they_come(read):
+    assert len(read("a,b\n1,2\n1,2\n3,\n").frame) == 3
 
 
 def test_hours_beside_days_are_offered(read):
