@@ -91,6 +91,7 @@ def _add_file(group: Any) -> None:
         metavar="CODE",
         help="what stands for a missing value: -999, ND; < for all that begins so; none for no further one",
     )
+    group.add_argument("--half-limits", action="store_true", help="values below a limit, such as <0.5, are half of it")
     group.add_argument("--leave", nargs="+", default=[], metavar="COLUMN", help="columns that are left alone")
     group.add_argument("--numbers", nargs="+", default=[], metavar="COLUMN", help="columns of numbers such as 007")
     group.add_argument("--decimal", help="sign of decimals")

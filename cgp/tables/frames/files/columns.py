@@ -20,6 +20,7 @@ PADDED = "numbers with leading zeros are names"
 _UNIT = re.compile(r"[-+]?[\d.,]*\d\s?[%°€$£‰]|[-+]?[$€£]\s?[-+]?\d[\d.,]*|[-+]?\d[\d.,]*\s[^\W\d][\w/%°³²^-]*")
 _COUNTERS = ("index", "id", "row", "no", "nr", "record")
 _LIMITS = "<>≤≥"
+_BELOW = re.compile(r"[<≤]\s*(.+)")
 _LARGEST = 2**53  # whole numbers beyond are not told apart by floating-point ones
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _MOST = 6  # words that are shown
@@ -33,10 +34,12 @@ class Column(NamedTuple):
     Attributes:
         values: a series of pandas, NaN where missing.
         missing: how often each text stands for what is missing; nothing by itself is not counted.
+        halved: how many values are half of a limit.
     """
 
     values: Any
     missing: dict[str, int]
+    halved: int
 
 
 class Columns(NamedTuple):
@@ -48,20 +51,30 @@ class Columns(NamedTuple):
 
 
 class _Texts(NamedTuple):
-    """How often each text of a column comes: of those like numbers, those for what is missing, and all others."""
+    """How often each text of a column comes.
+
+    Attributes:
+        numbers: like numbers.
+        missing: for what is missing.
+        words: all others.
+        limits: like numbers with ``<`` before them, where half of them is taken.
+    """
 
     numbers: dict[str, int]
     missing: dict[str, int]
     words: dict[str, int]
+    limits: dict[str, int]
 
     @classmethod
-    def of(cls, column: Any, codes: Sequence[str]) -> _Texts:
+    def of(cls, column: Any, options: ReadOptions) -> _Texts:
         """The texts of a series; a code, a word for nothing, or a mark without letters and digits is missing."""
-        result = cls({}, {}, {})
+        result, codes = cls({}, {}, {}, {}), options.missing
         for text, count in Counter(column).items():
             is_code = text in codes or (text[:1] in _LIMITS and text[:1] in codes)
             if text and (is_code or text in ABSENT or not any(map(str.isalnum, text))):
                 result.missing[text] = count
+            elif options.half_limits and looks_like_number(_limit(text)):
+                result.limits[text] = count
             elif text:
                 (result.numbers if looks_like_number(text) else result.words)[text] = count
         return result
@@ -69,13 +82,14 @@ class _Texts(NamedTuple):
 
 def columns_of(cells: Any, options: ReadOptions, delimiter: str, known: Mapping[str, str] = _NOTHING) -> Columns:
     """The columns of a frame of text; ``known`` are left, unless they are named as numbers, with the reason of each."""
-    texts = {name: _Texts.of(cells[name], options.missing) for name in cells}
+    texts = {name: _Texts.of(cells[name], options) for name in cells}
     left = {name: reason for name, each in texts.items() if (reason := _left(name, each, options))}
     left |= {name: reason for name, reason in known.items() if name not in (*options.numbers, *options.leave)}
     chosen = {name: each for name, each in texts.items() if name not in left}
     _refuse_words({name: each.words for name, each in chosen.items() if each.words})
     _refuse_units({name: texts[name].words for name in left if name not in options.leave})
-    form = form_of_numbers({name: [*each.numbers] for name, each in chosen.items()}, options, delimiter)
+    written = {name: [*each.numbers, *map(_limit, each.limits)] for name, each in chosen.items()}
+    form = form_of_numbers(written, options, delimiter)
     numbers = {name: _column(cells[name], each, form, options.missing) for name, each in chosen.items()}
     empty = (name for name, each in numbers.items() if each.values.isna().all() and name not in options.numbers)
     left |= dict.fromkeys(empty, EMPTY)
@@ -94,7 +108,7 @@ def _left(name: str, texts: _Texts, options: ReadOptions) -> str:
     few = len(texts.numbers) < _SOME * (len(texts.numbers) + len(texts.words))
     if texts.words and (not texts.numbers or (len(texts.words) > _FEW and few)):
         return f"words, such as {next(iter(texts.words))!r}"
-    if not texts.numbers:
+    if not texts.numbers and not texts.limits:
         return "" if name in options.numbers else EMPTY
     if name not in options.numbers and any(re.fullmatch(r"[-+]?0\d+", text) for text in texts.numbers):
         return PADDED
@@ -108,8 +122,15 @@ def _column(cells: Any, texts: _Texts, form: NumberForm, codes: Sequence[str]) -
     numeric = {float(each) for each in plain if each is not None}
     read = dict(zip(texts.numbers, form.numbers([*texts.numbers]), strict=True))
     coded = {text: texts.numbers[text] for text, value in read.items() if value in numeric}
-    values = cells.map(read | dict.fromkeys(coded, np.nan)).astype(np.float64)
-    return Column(values, texts.missing | coded)
+    halves = dict(zip(texts.limits, 0.5 * form.numbers([*map(_limit, texts.limits)]), strict=True))
+    values = cells.map(read | dict.fromkeys(coded, np.nan) | halves).astype(np.float64)
+    return Column(values, texts.missing | coded, sum(texts.limits.values()))
+
+
+def _limit(text: str) -> str:
+    """The limit of a text such as <0.5, nothing for another text."""
+    match = _BELOW.fullmatch(text)
+    return match[1] if match else ""
 
 
 def _idle(name: str, values: Any) -> str:
@@ -135,12 +156,12 @@ def _refuse_words(words: dict[str, dict[str, int]]) -> None:
     shown = ", ".join(f"{text!r} in {', '.join(map(repr, names[:3]))}" for text, names in [*where.items()][:_MOST])
     more = f" and {len(where) - _MOST} more" if len(where) > _MOST else ""
     below = (
-        ". Of a value below a limit nothing is known then, which fills it too high: half the limit, written into the "
-        "file, is usual where that matters"
+        f". A value below a limit is filled as a gap then, which is too high: {option('half_limits')} takes half of "
+        "each limit"
     )
     raise UnclearError(
         f"words among numbers: {shown}{more}. Say {option('missing', codes)} if they stand for what is missing, or "
-        f"{option('leave', [*words])} to leave the columns alone{below if limits else ''}"
+        f"{option('leave', [*words])} to leave the columns alone{below if any(map(_limit, limits)) else ''}"
     )
 
 

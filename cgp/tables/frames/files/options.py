@@ -41,6 +41,7 @@ class ReadOptions:
         every: distance of the rows, such as "1h": rows that are not there are added.
         missing: values that stand for what is missing, as they are written: "-999", "ND"; "<" is everything that begins
             so, and "none" says that no further value does.
+        half_limits: whether a value below a limit, such as <0.5, is taken to be half of it.
         leave: columns that are left alone.
         numbers: columns whose numbers are some although they have leading zeros, such as directions.
     """
@@ -63,6 +64,7 @@ class ReadOptions:
     repeats: bool = False
     every: str | None = None
     missing: Sequence[str] = ()
+    half_limits: bool = False
     leave: Sequence[str] = ()
     numbers: Sequence[str] = ()
 
@@ -88,6 +90,8 @@ class ReadOptions:
             raise ValueError("index and inputs: expected one of them, got both")
         if len(self.long) not in (0, 3):
             raise ValueError(f"long: expected three columns, of series, time and value, got {[*self.long]}")
+        if self.half_limits and "<" in self.missing:
+            raise ValueError("missing and half_limits: expected one of them for values such as <0.5, got both")
         for name in ("skip_rows", "skip_footer"):
             if (getattr(self, name) or 0) < 0:
                 raise ValueError(f"{name}: expected a number of lines, got {getattr(self, name)}")

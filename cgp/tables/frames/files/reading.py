@@ -131,7 +131,10 @@ def _understood(source: Source, layout: Layout, rows: Rows, columns: Columns, as
     }
     padded = [name for name, reason in columns.left.items() if reason == PADDED]
     taken = [f"{option('numbers', padded)} takes numbers with leading zeros for numbers"] if padded else []
-    notes = [*layout.repeated, *_said_twins(layout, is_long=bool(assembled.series)), *assembled.notes, *taken]
+    halved = sum(columns.numbers[name].halved for name in {*assembled.fields})
+    below = [f"{halved} values below a limit count as half of it: intervals do not know that"] if halved else []
+    twins = _said_twins(layout, is_long=bool(assembled.series))
+    notes = [*layout.repeated, *twins, *assembled.notes, *taken, *below]
     return Understood(
         f"{source.said}{form}", header + left, _said_rows(rows, len(layout.rows)), counts, columns.left, notes
     )

@@ -69,14 +69,30 @@ def test_words_among_numbers_are_refused_all_at_once():
     assert "'ND' in 'a', 'off' in 'a', '<0.5' in 'b', '<0.7' in 'b'" in flags
     assert "--missing ND off '<'" in flags
     assert "--leave a b" in flags
-    assert "half the limit" in flags
+    assert "--half-limits takes half of each limit" in flags
     with pytest.raises(UnclearError) as refused:
         columns(a=["1", "<5"])
     assert "--missing '<'" in refused.value.flags
     with pytest.raises(UnclearError) as refused:
         columns(a=["1", *(f"w{k}" for k in range(8))])
     assert "and 2 more" in str(refused.value)
-    assert "half the limit" not in str(refused.value)
+    assert "half_limits" not in str(refused.value)
+    with pytest.raises(UnclearError) as refused:
+        columns(a=["1", ">5"])
+    assert "half_limits" not in str(refused.value)
+
+
+def test_values_below_a_limit_are_half_of_it_where_asked():
+    """Whatever the limit is, in the form of the other numbers; those above one, and words, are refused still."""
+    half = {"half_limits": True}
+    found = columns(half, ";", a=["1,5", "<0,5", "< 1", "≤0,03", "", "2"], b=["<2"] * 5 + ["<3"])
+    np.testing.assert_array_equal(found.numbers["a"].values, [1.5, 0.25, 0.5, 0.015, np.nan, 2.0])
+    np.testing.assert_array_equal(found.numbers["b"].values, [1.0] * 5 + [1.5])
+    assert (found.numbers["a"].halved, found.numbers["b"].halved) == (3, 6)
+    with pytest.raises(UnclearError, match="'>5' in 'a', '<x' in 'a'"):
+        columns(half, a=["1", ">5", "<x", "<2"])
+    with pytest.raises(ValueError, match="missing and half_limits: expected one of them"):
+        columns(half | {"missing": ["<"]}, a=["1", "<2"])
 
 
 @pytest.mark.parametrize(

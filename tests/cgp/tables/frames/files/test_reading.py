@@ -185,6 +185,14 @@ def test_lines_of_series_that_repeat_another_count_once(read):
     assert written(table) == LONG.replace("30,\n", "30,2.0\n") + "S,2020-01-30,2.0\n"
 
 
+def test_values_below_a_limit_stay_in_the_file_and_count_as_half_of_it(read):
+    text = "day,a\n2024-01-30,1.5\n2024-01-31,<0.5\n2024-02-01,\n2024-02-02,2.5\n"
+    table = read(text, half_limits=True)
+    np.testing.assert_array_equal(table.frame["a"], [1.5, 0.25, np.nan, 2.5])
+    assert "1 values below a limit count as half of it: intervals do not know that" in str(table.understood)
+    assert written(table) == text.replace("02-01,", "02-01,2.0")
+
+
 def test_lines_without_a_time_are_rows_however_often_they_come(read):
     assert len(read("a,b\n1,2\n1,2\n3,\n").frame) == 3
 
