@@ -14,11 +14,21 @@ from typing import Any
 from cgp.spelling import meant
 
 from . import answers
-from .terminal import check_extras, check_files, check_pictures, check_places, say, write_picture
+from .terminal import (
+    check_extras,
+    check_files,
+    check_pictures,
+    check_places,
+    said_seconds,
+    say,
+    say_step,
+    write_picture,
+)
 
 __all__ = ["EXAMPLES", "add_to", "run"]
 
 _LONG = 5.0  # seconds from which a user is told beforehand
+_PICTURE = 1.5  # seconds, of importing what draws one for the most part
 EXAMPLES = """  cgp fill readings.csv --out filled.csv --picture gaps.png
   cgp fill soil.csv --inputs x y --out filled.csv --std errors.csv
   cgp fill logger.csv.gz --index Date Time --dayfirst --every 10min --missing ND -999 --out filled.csv
@@ -115,26 +125,22 @@ def _listed(text: str) -> list[str]:
 
 def run(parsed: argparse.Namespace) -> None:
     """Fill the table of a parsed command line."""
+    started, used = time.monotonic(), time.process_time()
     _check(parsed)
     known = answers.totals_file(parsed)
     table = _read(parsed, () if known is None else [*known.frame])
     answers.check_for(parsed, table)
     totals = answers.read_totals(parsed, table, known)
-    started = time.monotonic()
     from cgp.tables.imputer import CorrelatedGPImputer
-    from cgp.tables.referee.comparison import comparison_seconds
 
     transforms = _transforms(parsed.transforms, [*table.frame])
     imputer = CorrelatedGPImputer(inputs=table.inputs or None, transforms=transforms, random_state=parsed.seed)
-    seconds = imputer.estimate(table.frame, **totals).seconds
-    if parsed.assess is not None:
-        seconds += comparison_seconds(table.frame, imputer, **totals)
-    if seconds > _LONG:
-        say(f"about {seconds:.0f} s on one core")
+    if is_long := (seconds := _seconds(parsed, imputer, table.frame, totals)) > _LONG:
+        say(said_seconds(seconds, time.process_time() - used))
     if parsed.assess is None:
         imputer = imputer.fit(table.frame, **totals)
     else:
-        imputer = _best(imputer, table.frame, parsed.assess, totals)
+        imputer = _best(imputer, table.frame, parsed.assess, totals, is_long=is_long)
     if hasattr(imputer, "transforms_") and imputer.transforms_.changed:
         say(f"transformed: {imputer.transforms_}")
     filled = imputer.transform(table.frame)
@@ -145,6 +151,14 @@ def run(parsed: argparse.Namespace) -> None:
     write_picture(lambda: imputer.plot()[0].figure, parsed.picture)
     answers.write(parsed, imputer, table)
     say(f"filled {table.gaps} values in {time.monotonic() - started:.0f} s: {parsed.out}")
+
+
+def _seconds(parsed: argparse.Namespace, imputer: Any, frame: Any, totals: dict[str, Any]) -> float:
+    """Seconds of one core that what is asked for is expected to take."""
+    from cgp.tables.referee.comparison import comparison_seconds
+
+    compared = 0.0 if parsed.assess is None else comparison_seconds(frame, imputer, **totals)
+    return float(imputer.estimate(frame, **totals).seconds + compared + _PICTURE * len(_pictures(parsed)))
 
 
 def _transforms(given: list[str] | None, columns: list[str]) -> Any:
@@ -210,7 +224,7 @@ def _check(parsed: argparse.Namespace) -> None:
     check_files(read)
     if parsed.totals is None and (parsed.totals_period is not None or parsed.totals_means):
         raise ValueError("--totals-period, --totals-means: expected --totals FILE with them")
-    pictures = [path for path in (parsed.picture, parsed.assess) if path is not None and path.name]
+    pictures = _pictures(parsed)
     tables = [path for path in (parsed.out, parsed.std) if path is not None]
     check_places([*tables, *answers.places(parsed), *pictures], read)
     check_pictures(pictures)
@@ -222,11 +236,18 @@ def _check(parsed: argparse.Namespace) -> None:
     answers.check(parsed)
 
 
-def _best(imputer: Any, frame: Any, picture: Path, totals: dict[str, Any]) -> Any:
+def _pictures(parsed: argparse.Namespace) -> list[Path]:
+    """Where pictures are written."""
+    return [path for path in (parsed.picture, parsed.assess) if path is not None and path.name]
+
+
+def _best(imputer: Any, frame: Any, picture: Path, totals: dict[str, Any], *, is_long: bool) -> Any:
     """The imputer that the referee recommends, its report on the standard output stream."""
     from cgp.tables.referee.comparison import assess_gaps
 
-    report = assess_gaps(frame, imputer, **totals)
+    report = assess_gaps(frame, imputer, verbose=say_step if is_long else False, **totals)
+    if is_long and sys.stderr.isatty():
+        say("")
     sys.stdout.write(f"{report}\n")
     write_picture(report.plot, picture if picture.name else None)
     return report.best()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -15,7 +16,9 @@ __all__ = [
     "check_pictures",
     "check_places",
     "in_flags",
+    "said_seconds",
     "say",
+    "say_step",
     "shown_by",
     "write_picture",
 ]
@@ -25,12 +28,42 @@ _FLAGS = {"missing_values": "--missing", "random_state": "--seed"}
 _SAME = ("inputs", "transforms", "index", "long", "every", "missing", "leave", "time_format", "decimal", "thousands")
 _FLAGS |= {name: "--" + name.replace("_", "-") for name in _SAME}
 _ARGUMENT = re.compile(rf"\b({'|'.join(_FLAGS)})=('?)([^\s',;)]+)\2")
+_BUSY = 1.5  # processes at work for each core
 _PICTURES = (".png", ".pdf", ".svg", ".jpg")
 
 
 def say(text: str) -> None:
     """Write a line to the standard error stream."""
     sys.stderr.write(f"{text}\n")
+
+
+def say_step(text: str) -> None:
+    """Write what is done now: on a terminal in the place of what was done before, elsewhere as a line."""
+    is_terminal = sys.stderr.isatty()
+    sys.stderr.write(f"\r\x1b[K  {text}" if is_terminal else f"  {text}\n")
+    sys.stderr.flush()
+
+
+def said_seconds(coming: float, gone: float) -> str:
+    """Seconds of one core, and how long they take on a machine that is busy.
+
+    Args:
+        coming: seconds that are expected.
+        gone: seconds that were used.
+
+    Returns:
+        A part of a line.
+
+    Example:
+        >>> said_seconds(7.0, 5.0).partition(";")[0]
+        'about 12 s on one core, 5 of them gone'
+    """
+    load, cores = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, os.cpu_count() or 1
+    said = f"about {coming + gone:.0f} s on one core, {gone:.0f} of them gone"
+    if load < _BUSY * cores:
+        return said
+    clock = coming * load / cores
+    return f"{said}; {clock:.0f} more on the clock while it is as busy as now, {load:.0f} at work for {cores}"
 
 
 def shown_by(command: str) -> Callable[..., None]:

@@ -53,7 +53,7 @@ def run_trials(
     methods: Mapping[str, Any],
     *,
     known: Sums | None = None,
-    reported: Callable[[str], None] | None = None,
+    reported: Callable[[str], object] | None = None,
 ) -> tuple[dict[str, Trial], dict[str, str]]:
     """Let every method fill every masking of a table.
 
@@ -123,7 +123,9 @@ class _Filling(NamedTuple):
 class _Fits:
     """Fits to the maskings of a table; an imputer that compared structures provides each without a fit."""
 
-    def __init__(self, table: Table, hidden: HiddenBlocks, known: Sums | None, reported: Callable[[str], None]) -> None:
+    def __init__(
+        self, table: Table, hidden: HiddenBlocks, known: Sums | None, reported: Callable[[str], object]
+    ) -> None:
         self.table, self.hidden, self.known, self.reported = table, hidden, known, reported
         self.compared: list[tuple[int, CorrelatedGPImputer, float]] = []
 

@@ -2,10 +2,13 @@
 
 import io
 import os
+import re
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -170,9 +173,17 @@ def test_lines_that_repeat_a_time_are_said_beside_sums(file, capsys):
 
 
 def test_expected_seconds_of_long_fits_are_said(file, capsys, monkeypatch):
+    """With those that were used before, of a clock that gives 3 for the start, the picture, and the machine's load."""
     monkeypatch.setattr("cgp.regression.CorrelatedGPRegressor.estimate", lambda *_, **__: Cost(7.0, 1.0))
-    assert run(file) == 0
-    assert "about 7 s on one core" in capsys.readouterr().err
+    monkeypatch.setattr("cgp.commands.fill.time", SimpleNamespace(monotonic=time.monotonic))
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    for load, more in ((1.0, False), (8.0, True)):
+        monkeypatch.setattr("os.getloadavg", lambda load=load: (load, 1.0, 1.0))
+        monkeypatch.setattr("cgp.commands.fill.time.process_time", iter([1.0, 4.0]).__next__, raising=False)
+        assert run(file, "--picture", file.with_name("x.png")) == 0
+        said = capsys.readouterr().err
+        assert "about 12 s on one core, 3 of them gone" in said
+        assert ("34 more on the clock while it is as busy as now, 8 at work for 2" in said) is more
 
 
 def test_what_is_written_is_of_the_kind_of_its_ending(file):
@@ -351,7 +362,11 @@ def test_the_referee_fills_with_what_it_recommends(tmp_path, capsys, monkeypatch
     pictures = [tmp_path / "gaps.png", tmp_path / "scores.png"]
     assert run(path, "--std", tmp_path / "std.csv", "--picture", pictures[0], "--assess", pictures[1]) == 0
     printed = capsys.readouterr()
-    assert "about 112 s on one core" in printed.err
+    assert re.search(r"about 11[5-9] s on one core, \d of them gone", printed.err)
+    steps = [line for line in printed.err.splitlines() if "masking" in line]
+    assert steps[0] == "  the correlated GP, masking 1 of 3"
+    assert len(steps) % 3 == 0
+    assert len(steps) > 10
     *report, sentence = printed.out.splitlines()
     assert any(line.startswith("ridge on the other columns") for line in report)
     assert sentence.startswith("Use ")
