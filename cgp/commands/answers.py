@@ -53,11 +53,10 @@ def places(parsed: argparse.Namespace) -> list[Path]:
 
 def check(parsed: argparse.Namespace) -> None:
     """Refuse what no table has, before anything heavy is imported."""
-    from cgp.tables.frames.files.sources import kind_of_file
+    from cgp.tables.frames.files.sources import check_kind
 
     for path in places(parsed):
-        if kind_of_file(path) != "text":
-            raise ValueError(f"{path}: expected .csv for sums, means, intervals and forecasts, got {path.suffix!r}")
+        check_kind(path)
     if parsed.interval is not None and not 0 < _level(parsed.interval[0]) < 1:
         raise ValueError(f"--interval: expected a level between 0 and 1, such as 0.95, got {parsed.interval[0]!r}")
     if parsed.forecast is not None and not parsed.forecast[0].isdigit():
@@ -119,20 +118,25 @@ def _write_pairs(
     import pandas as pd
 
     from cgp.atomic_files import write_aside
+    from cgp.tables.frames.files.sources import kind_of_file
 
     if not hasattr(imputer, what):
         raise ValueError(f"{path}: the method that --assess recommends has no such answer: leave --assess out")
     values, others = getattr(imputer, what)(*arguments)
-    pairs = {}
+    pairs, kind = {}, kind_of_file(path)
     for name in values:
         digits = table.precision(name)
         write = digits.write_error if heads[1].endswith("std") else digits.write
         pairs[heads[0].format(name)] = [digits.write(value) for value in values[name]]
         pairs[heads[1].format(name)] = [write(value) for value in others[name]]
-    frame = pd.DataFrame(pairs, index=values.index)
-    write_aside(
-        path, lambda aside: frame.to_csv(aside, sep=table.delimiter, index_label=table.frame.index.name or "row")
-    )
+        if kind != "text":
+            pairs |= {head.format(name): digits.form.numbers(pairs[head.format(name)]) for head in heads}
+    frame = pd.DataFrame(pairs, index=values.index.rename(table.frame.index.name or "row"))
+    if kind == "workbook" and getattr(frame.index, "tz", None) is not None:
+        frame.index = frame.index.astype(str)  # cells of workbooks have no zones
+    writers = {"text": frame.to_csv, "workbook": frame.to_excel, "parquet": frame.to_parquet}
+    options = {"sep": table.delimiter} if kind == "text" else {}
+    write_aside(path, lambda aside: writers[kind](aside, **options))
 
 
 def totals_file(parsed: argparse.Namespace) -> Any:

@@ -240,7 +240,7 @@ def test_without_pandas_the_extra_is_named(file, monkeypatch, capsys):
         (b"a,b\n1,\n3,4\n", ["--picture", "gaps.doc"], "expected a picture, .png, .pdf, .svg, .jpg, got '.doc'"),
         (b"a,b\n1,\n3,4\n", ["--out", "same.csv", "--std", "./same.csv"], "a place of its own for each file"),
         (b"a,b\n1,\n3,4\n", ["--out", "in.csv"], "expected a place of its own for each file, got one which is read"),
-        (b"a,b\n1,\n3,4\n", ["--sums", "day", "x.xlsx"], "expected .csv for sums, means, intervals and"),
+        (b"a,b\n1,\n3,4\n", ["--sums", "day", "x.json"], "x.json: expected a table (.csv, "),
         (b"a,b\n1,\n3,4\n", ["--forecast", "few", "y.csv"], "--forecast: expected a number of rows, got 'few'"),
         (b"a,b\n1,\n3,4\n", ["--sheet", "x"], "in.csv: --sheet x: expected a workbook, got text"),
         (
@@ -413,6 +413,27 @@ def test_ends_of_intervals_are_written(file, capsys):
     for level in ("95", "high", "0"):
         assert run(file, "--interval", level, place) == 2
         assert f"--interval: expected a level between 0 and 1, such as 0.95, got '{level}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+@pytest.mark.parametrize("ending", [".xlsx", ".parquet", ".csv.gz"])
+def test_answers_are_of_the_kind_of_their_ending(ending, zone, file):
+    """Numbers and times, with the digits that text has; workbooks have zones as text."""
+    if ending != ".csv.gz":
+        pytest.importorskip({".xlsx": "openpyxl", ".parquet": "pyarrow"}[ending])
+    table = readings()
+    if zone is not None:
+        table["when"] = pd.to_datetime(table["when"]).dt.tz_localize(zone).map(lambda time: time.isoformat())
+    table.to_csv(file, index=False)
+    first, other = file.with_name("next.csv"), file.with_name(f"next{ending}")
+    for place in (first, other):
+        assert run(file, "--forecast", 3, place) == 0
+    expected = pd.read_csv(first, parse_dates=["when"]).set_index("when")
+    read = {".xlsx": pd.read_excel, ".parquet": pd.read_parquet, ".csv.gz": pd.read_csv}[ending]
+    found = read(other) if ending == ".parquet" else read(other, index_col=0)
+    assert [*pd.to_datetime(found.index)] == [*expected.index]
+    assert found.index.name == "when"
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_plural_periods_are_understood(file):
