@@ -63,8 +63,8 @@ def add_to(commands: Any) -> None:
         "--transforms",
         nargs="+",
         metavar="[COLUMN=]KIND",
-        help="of all columns or of one: log, box-cox (never below 0), logit (shares), yeo-johnson (tails), "
-        "rectified (no rain), none, auto",
+        help="of a column, or of all that are not named (auto): log, box-cox (never below 0), logit (shares), "
+        "yeo-johnson (tails), rectified (no rain), none",
     )
     answers.add_to(fill)
     fill.add_argument("--seed", type=int, default=0, help="of everything random (0)")
@@ -133,7 +133,7 @@ def run(parsed: argparse.Namespace) -> None:
     totals = answers.read_totals(parsed, table, known)
     from cgp.tables.imputer import CorrelatedGPImputer
 
-    transforms = _transforms(parsed.transforms, [*table.frame])
+    transforms = _transforms(parsed.transforms, [name for name in table.frame if name not in table.inputs])
     imputer = CorrelatedGPImputer(inputs=table.inputs or None, transforms=transforms, random_state=parsed.seed)
     if is_long := (seconds := _seconds(parsed, imputer, table.frame, totals)) > _LONG:
         say(said_seconds(seconds, time.process_time() - used))
@@ -162,16 +162,18 @@ def _seconds(parsed: argparse.Namespace, imputer: Any, frame: Any, totals: dict[
 
 
 def _transforms(given: list[str] | None, columns: list[str]) -> Any:
-    """The transforms argument: of all columns, or by name."""
+    """The transforms argument: by name, and of all columns that are not named."""
     pairs = [text.rpartition("=") for text in given or ()]
-    if len(pairs) == 1 and not pairs[0][1]:
-        return pairs[0][2]
-    if odd := [text for text, (name, _, _) in zip(given or (), pairs, strict=True) if name not in columns]:
-        near = meant((text.rpartition("=")[0] for text in odd), columns)
+    rest, named = [kind for _, sign, kind in pairs if not sign], {name: kind for name, sign, kind in pairs if sign}
+    odd = [name for name in named if name not in columns]
+    if odd or len(rest) > 1:
         raise ValueError(
-            f"--transforms: expected one KIND, or COLUMN=KIND of columns to fill, {columns}, got {odd}{near}"
+            f"--transforms: expected at most one KIND, and COLUMN=KIND of columns to fill, {columns}, got "
+            f"{odd or rest}{meant(odd, columns)}"
         )
-    return {name: kind for name, _, kind in pairs} or "auto"
+    if not named:
+        return rest[0] if rest else "auto"
+    return dict.fromkeys(columns, rest[0]) | named if rest else named
 
 
 def _say_of_negatives(frame: Any, filled: Any) -> None:

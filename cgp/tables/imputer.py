@@ -71,9 +71,10 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
             are too narrow where parameters that so few leave open are taken for known.
         transforms: what makes columns Gaussian, of all or by name (of an array: by number): "log", "box-cox",
             "yeo-johnson", "logit", "rectified" (for zeros such as no rain, with a probability of their own), an object
-            such as :class:`.BoxCox`, or None. "auto" leaves a column as it is, unless the likelihood of its values
-            given those next to them is clearly higher, or it is often 0, never below, and no other of at most fifty
-            columns is correlated with it (then "rectified", without known totals). What is filled is the mean.
+            such as :class:`.BoxCox`, or None. Columns that are not named have "auto", and stay as they are with
+            ``dict.fromkeys(table) | {"rain": "log"}``. "auto" leaves a column as it is, unless the likelihood of its
+            values given those next to them is clearly higher, or it is often 0, never below, and no other of at most
+            fifty columns is correlated with it (then "rectified", without known totals). What is filled is the mean.
         missing_values: a number, or several, such as -200, that stand for what is missing, besides NaN.
         random_state: seed of everything random.
         verbose: whether progress is shown; None shows it on a terminal, for fits of more than ten seconds.

@@ -19,7 +19,7 @@ from cgp.tables.frames.table import Table, check_is_table, read_table
 from cgp.tables.imputer import CorrelatedGPImputer
 from cgp.tables.known import known_sums
 from cgp.tables.masking import HiddenBlocks, class_order
-from cgp.tables.transforms.choice import AUTO, chosen_transforms
+from cgp.tables.transforms.choice import as_they_are, chosen_transforms
 
 from .baselines import CalendarTrees, LaggedRidge, LinearInterpolation, SeasonalMean
 from .report import GapReport
@@ -183,9 +183,10 @@ def _simple(imputer: CorrelatedGPImputer, table: Table, *, is_time: bool) -> dic
 
 def _forms(imputer: CorrelatedGPImputer, table: Table, name: str) -> dict[str, CorrelatedGPImputer]:
     """The process, after the same without transforms where it chooses any."""
-    forms = {}
-    if imputer.transforms == AUTO and chosen_transforms(AUTO, table).changed:
-        forms[f"{name} of columns as they are"] = clone(imputer).set_params(transforms=None)
+    forms, plain = {}, as_they_are(imputer.transforms, table)
+    if chosen_transforms(imputer.transforms, table) != chosen_transforms(plain, table):
+        which = "other columns" if any(plain.values()) else "columns"
+        forms[f"{name} of {which} as they are"] = clone(imputer).set_params(transforms=plain)
     return forms | {name: clone(imputer)}
 
 

@@ -20,7 +20,7 @@ from cgp.tables.frames.table import Table
 from .columns import Transforms
 from .kinds import BoxCox, Logit, Rectified, Transform, Unchanged, YeoJohnson
 
-__all__ = ["AUTO", "chosen_transforms", "has_atoms", "restored_setting", "setting_content"]
+__all__ = ["AUTO", "as_they_are", "chosen_transforms", "has_atoms", "restored_setting", "setting_content"]
 
 Array = NDArray[Any]
 
@@ -44,7 +44,7 @@ def chosen_transforms(asked: Any, table: Table, summed: Sequence[int] = ()) -> T
     """The transforms of a table's columns.
 
     Args:
-        asked: of all columns, or of some by name: a name, an object, or None.
+        asked: of all columns, or by name, others being "auto": a name, an object, or None.
         table: n rows, P columns.
         summed: columns whose sums are known: "auto" leaves them as they are.
 
@@ -54,20 +54,19 @@ def chosen_transforms(asked: Any, table: Table, summed: Sequence[int] = ()) -> T
     Raises:
         ValueError: if a transform is not known, does not take a value of its column, or is of one with sums only.
     """
-    names = tuple(table.names)
-    wishes = _wishes(asked, table, with_ends=not len(summed))  # with sums an end of a column is a value
+    names, order = tuple(table.names), ordered_rows(table.inputs)
+    inputs, values = table.inputs[order], table.values[order]
+    wishes = _wishes(asked, table, values, with_ends=not len(summed))  # with sums an end of a column is a value
     for p in summed:
         if wishes[p] == AUTO:
             wishes[p] = Unchanged()
         elif wishes[p] != Unchanged() and np.isnan(table.values[:, p]).all():
             raise ValueError(
                 f"totals: expected readings in a column that is transformed, got none for {names[p]!r}: totals do not "
-                f"say what its values are like; transforms={{..., {names[p]!r}: None}}, or add readings"
+                f"say what its values are like; transforms={{{names[p]!r}: None}}, or add readings"
             )
     kinds = [wish if isinstance(wish, Transform) else Unchanged() for wish in wishes]
     _check_values(Transforms(tuple(kinds), names), table.values)
-    order = ordered_rows(table.inputs)
-    inputs, values = table.inputs[order], table.values[order]
     candidates = [
         [] if isinstance(wish, Transform) else _candidates(wish, column, name)
         for wish, column, name in zip(wishes, values.T, names, strict=True)
@@ -81,9 +80,16 @@ def chosen_transforms(asked: Any, table: Table, summed: Sequence[int] = ()) -> T
     return Transforms(tuple(kinds), names)
 
 
+def as_they_are(asked: Any, table: Table) -> dict[Any, Any]:
+    """The argument by column, with None for "auto"."""
+    pairs = zip(_keys(table), _by_column(asked, table), strict=True)
+    return {key: None if each == AUTO else each for key, each in pairs}
+
+
 def has_atoms(asked: Any, table: Table) -> bool:
     """Whether a column has a bound that many of its values are at, asked for or by their number."""
-    return any(each == Rectified.name or isinstance(each, Rectified) for each in _wishes(asked, table))
+    wishes = _wishes(asked, table, table.values[ordered_rows(table.inputs)])
+    return any(each == Rectified.name or isinstance(each, Rectified) for each in wishes)
 
 
 def setting_content(asked: Any) -> Any:
@@ -102,23 +108,27 @@ def restored_setting(content: Any) -> Any:
     return Transform.of_content(content) if isinstance(content, dict) else content
 
 
+def _keys(table: Table) -> list[Any]:
+    """What columns are called by: their names, of an array their numbers."""
+    return table.names if hasattr(table.given, "iloc") else table.positions
+
+
 def _by_column(asked: Any, table: Table) -> list[Any]:
-    """What is asked of each column."""
+    """What is asked of each column; of one that is not named, "auto"."""
+    keys = _keys(table)
     if not isinstance(asked, Mapping):
-        return [asked] * len(table.names)
-    keys = table.names if hasattr(table.given, "iloc") else table.positions
+        return [asked] * len(keys)
     absent = [name for name in asked if name not in keys]
     if absent:
         raise ValueError(f"transforms: expected columns to fill, {list(keys)}, got {absent}{meant(absent, keys)}")
-    return [asked.get(key) for key in keys]
+    return [asked.get(key, AUTO) for key in keys]
 
 
-def _wishes(asked: Any, table: Table, *, with_ends: bool = True) -> list[str | Transform]:
-    """What each column is to have: of "auto", the end that many values are at; in wide tables an end is a value."""
+def _wishes(asked: Any, table: Table, values: Array, *, with_ends: bool = True) -> list[str | Transform]:
+    """What each column, of ordered values, is to have: of "auto", the end that many are at, but in wide tables."""
     wishes = [_wish(each) for each in _by_column(asked, table)]
     if AUTO not in wishes or not with_ends or len(wishes) > WIDE:
         return wishes
-    values = table.values[ordered_rows(table.inputs)]
     return [Rectified() if wish == AUTO and _has_zeros_of_its_own(values, p) else wish for p, wish in enumerate(wishes)]
 
 

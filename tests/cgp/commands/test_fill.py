@@ -397,7 +397,11 @@ def test_periods_and_forecasts_are_refused_before_the_fit(file, capsys, monkeypa
             ["--forecast", "3", place, "--inputs", "count", "row"],
             "--forecast: expected rows that follow each other, got places",
         ),
-        (["--transforms", "warn=log"], "--transforms: expected one KIND, or COLUMN=KIND of columns to fill, ['warm',"),
+        (
+            ["--transforms", "warn=log"],
+            "COLUMN=KIND of columns to fill, ['warm', 'wet', 'count', 'row'], got ['warn']; did you mean 'warm'?",
+        ),
+        (["--transforms", "none", "auto"], "--transforms: expected at most one KIND, and COLUMN=KIND of columns to"),
     ):
         assert run(file, *given) == 2
         assert said in capsys.readouterr().err
@@ -458,6 +462,16 @@ def test_filled_values_below_zero_are_named_and_transforms_have_none(file, capsy
     assert pd.read_csv(file.with_name("out.csv"))["rain"].min() >= 0
     assert run(file, "--transforms", "log") == 2  # level is negative
     assert "cgp fill: --transforms: expected values from 0 on in column 'level'" in capsys.readouterr().err
+
+
+def test_a_bare_kind_is_for_the_columns_that_are_not_named(file, capsys):
+    changed = {}
+    for rest in ("none", "auto", "yeo-johnson"):
+        assert run(file, "--inputs", "when", "--transforms", "count=log", rest, "--leave", "wet") == 0
+        changed[rest] = re.search(r"transformed: (.*)", capsys.readouterr().err)[1]
+    assert changed["none"] == changed["auto"]  # 26 values are too few to choose by
+    assert re.fullmatch(r"count: log\(x \+ .*\)", changed["none"])
+    assert re.fullmatch(r"warm: YeoJohnson\(.*\), count: log\(x \+ .*\)", changed["yeo-johnson"])
 
 
 def test_a_misspelt_transform_is_refused_before_a_fit(file, capsys):

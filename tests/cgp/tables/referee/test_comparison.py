@@ -484,3 +484,6 @@ def test_columns_as_they_are_are_compared_where_transforms_are_chosen():
         methods = candidates(CorrelatedGPImputer(transforms="auto"), table, is_time=axis.is_time)
         assert ("the correlated GP of columns as they are" in methods) == there
         assert methods["the correlated GP"].transforms == "auto"
+    table, axis = read_table(np.exp(2.0 * waves), None)
+    methods = candidates(CorrelatedGPImputer(transforms={0: "log"}), table, is_time=axis.is_time)
+    assert methods["the correlated GP of other columns as they are"].transforms == {0: "log", 1: None}

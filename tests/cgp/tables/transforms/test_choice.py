@@ -179,6 +179,21 @@ def rain(count=800):
     return np.column_stack([np.where(latent[:, 0] < 0.0, 0.0, np.exp(latent[:, 0])), other, latent[:, 1]])
 
 
+def test_columns_that_are_not_named_are_left_to_auto():
+    """Totals and zeros have the rules that they have where all columns are."""
+    table = np.exp(series())
+    both = chosen(table)
+    assert all(isinstance(kind, BoxCox) for kind in both)
+    assert chosen(table, {0: None}) == (Unchanged(), both[1])
+    assert chosen(table, {1: Logit(upper=1e3)}) == (both[0], Logit(upper=1e3))
+    assert chosen(table, dict.fromkeys(range(2)) | {0: BoxCox()}) == (BoxCox(), Unchanged())
+    given = read_table(np.column_stack([rain()[:, :2], np.exp(series(seed=2)[:, 0])]), None)[0]
+    assert has_atoms({2: "log"}, given)
+    assert not has_atoms({0: None}, given)
+    assert chosen_transforms({2: BoxCox()}, given).kinds == (Rectified(), Unchanged(), BoxCox())
+    assert chosen_transforms({2: BoxCox()}, given, summed=[0]).kinds == (Unchanged(), Unchanged(), BoxCox())
+
+
 def test_zeros_are_an_end_unless_other_columns_know_when():
     table = rain()
     assert chosen(table[:, :2]) == (Rectified(), Unchanged())
