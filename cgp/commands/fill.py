@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 import time
 import warnings
@@ -145,7 +144,6 @@ def run(parsed: argparse.Namespace) -> None:
         say(f"transformed: {imputer.transforms_}")
     filled = imputer.transform(table.frame)
     table.write(filled, parsed.out)
-    _say_of_negatives(table.frame, filled)
     if parsed.std is not None:
         table.write_errors(imputer.std_, parsed.std)
     write_picture(lambda: imputer.plot()[0].figure, parsed.picture)
@@ -176,18 +174,6 @@ def _transforms(given: list[str] | None, columns: list[str]) -> Any:
     return dict.fromkeys(columns, rest[0]) | named if rest else named
 
 
-def _say_of_negatives(frame: Any, filled: Any) -> None:
-    """Name columns with filled values below 0 where no observed one is, and what keeps them from it."""
-    from cgp.tables.frames.codes import negative_fills
-
-    names = [*frame]
-    if below := negative_fills(frame.to_numpy(float), filled[names].to_numpy(float)):
-        said = ", ".join(f"{count} in {names[p]!r}" for p, (count, _) in below.items())
-        flag = " ".join(shlex.quote(f"{names[p]}={kind}") for p, (_, kind) in below.items())
-        where = f"filled values below 0, where no observed one is: {said}"
-        say(f"cgp fill: warning: {where}; --transforms {flag} has none")
-
-
 def _read(parsed: argparse.Namespace, summed: Sequence[str]) -> Any:
     """The table, with what was understood said; columns whose totals are known may have no value."""
     from dataclasses import fields
@@ -202,7 +188,7 @@ def _read(parsed: argparse.Namespace, summed: Sequence[str]) -> Any:
     if silent := [name for name in summed if left.get(name) == EMPTY]:
         table = read_table(parsed.table, **given | {"numbers": [*parsed.numbers, *silent]})
     say(f"{parsed.table.name}\n{as_flags(table.understood.text)}")
-    warnings.filterwarnings("ignore", r"X: (\d+ rows? repeats? |filled values below 0)")  # said in flags
+    warnings.filterwarnings("ignore", r"X: \d+ rows? repeats? ")  # said in flags
     for path in filter(None, (parsed.out, parsed.std)):
         table.check_place(path)
     if not table.gaps and not _asks_for_more(parsed):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
+from ast import literal_eval
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,6 +31,7 @@ _SAME = ("inputs", "transforms", "index", "long", "every", "missing", "leave", "
 _FLAGS |= {name: "--" + name.replace("_", "-") for name in _SAME}
 _ARGUMENT = re.compile(rf"\b({'|'.join(_FLAGS)})=('?)([^\s',;)]+)\2")
 _BUSY = 1.5  # processes at work for each core
+_BY_NAME = re.compile(r"""\btransforms=(\{(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^'"}])*\})""")
 _PICTURES = (".png", ".pdf", ".svg", ".jpg")
 
 
@@ -87,7 +90,14 @@ def in_flags(text: str) -> str:
     name, colon, rest = text.partition(": ")
     if colon and (name == "X" or name in _FLAGS):
         text = f"{_FLAGS[name]}: {rest}" if name in _FLAGS else rest
+    text = _BY_NAME.sub(lambda m: f"{_FLAGS['transforms']} {_pairs(m[1])}", text)
     return _ARGUMENT.sub(lambda m: f"{_FLAGS[m[1]]} {m[3]}", text)
+
+
+def _pairs(mapping: str) -> str:
+    """What Python writes as a mapping of columns to kinds."""
+    pairs = literal_eval(mapping).items()
+    return " ".join(shlex.quote(f"{name}={'none' if kind is None else kind}") for name, kind in pairs)
 
 
 def check_files(paths: Iterable[Path]) -> None:

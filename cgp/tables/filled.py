@@ -127,6 +127,10 @@ class FilledTable:
             raise ValueError(f"level: expected a number between 0 and 1, got {level}")
         return Interval(*map(self.table.framed, self._ends(level, method, conformal)))
 
+    def lower(self) -> Array:
+        """The lower ends of 95 % intervals, ``(n, P)``."""
+        return self._ends(0.95)[0]
+
     def plot(self, figure: Any = None) -> list[Any]:
         """Draw the gaps of the table, and each column with its filled values; places as maps."""
         from cgp.plotting import filled_maps, filled_table

@@ -194,7 +194,8 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
             ValueError: if X does not fit.
 
         Warns:
-            UserWarning: if new values look like codes or are left out as in fit, or filled ones alone are below 0.
+            UserWarning: if new values look like codes or are left out as in fit, or filled ones alone are below 0, or
+                many of their 95 % intervals.
         """
         check_is_fitted(self)
         if hasattr(self, "panel_"):
@@ -206,12 +207,11 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         placed = table.placed_in(known.table) if table.is_counted else table
         if placed is None:
             filled = known.filled_apart(table)
-        elif placed.same_observations(known.table):
-            filled = table.filled(known.moments[0])
-        else:
-            filled = self._conditioned(placed).filled()
-        codes.warn_of_negatives(table, known.table.values, filled)
-        return filled
+            codes.warn_of_negatives(table, known.table.values, table.values_of(filled))
+            return filled
+        given = known if placed.same_observations(known.table) else self._conditioned(placed)
+        codes.warn_of_negatives(table, known.table.values, given.moments[0], given.lower)
+        return table.filled(given.moments[0])
 
     def update(self, rows: Any) -> Self:
         """Take in further rows of the table; parameters stay as they are.

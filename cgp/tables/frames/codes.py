@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,12 +25,15 @@ __all__ = [
     "warn_of_uneven_errors",
 ]
 
+Array = NDArray[np.float64]
+
 _LEAST = 3  # smallest number of repetitions
 _LEAST_VALUES = 10  # smallest number of other distinct values of the column
 _TAIL = 0.05  # share of the others on either side of the range that distances are compared with
 
 _OFTEN = 0.05  # share of a column's values that are 0 from which they have a probability of their own
-_NOTHING = 1e-6  # standard deviations of a column: rounding
+_NOTHING, _LITTLE = 1e-6, 0.01  # standard deviations of a column: rounding, and what nobody minds
+_MANY = 0.2  # share of the intervals in a column; a Gaussian one that is never below 0 has a tenth
 _FAR = 20.0  # ranges of the values before
 _LEAST_ERRORS = 40  # of a column, to be compared before and after a row
 _SPLITS = (0.25, 0.5, 0.75)
@@ -38,7 +41,7 @@ _SMALL = 0.4  # of errors whose median is below it no interval is too narrow: th
 _CLEAR, _UNLIKE = 4.0, 2.0  # standard errors of a sum of ranks, and times that one half's errors are larger
 
 
-def suspected_codes(values: NDArray[np.float64]) -> dict[float, list[int]]:
+def suspected_codes(values: Array) -> dict[float, list[int]]:
     """Extreme values of a column that repeat, farther from the others than the range of these.
 
     A code in one column is a code in every column where it repeats as an extreme value.
@@ -60,7 +63,7 @@ def suspected_codes(values: NDArray[np.float64]) -> dict[float, list[int]]:
     return {code: [p for p, repeated in enumerate(ends) if code in repeated] for code in codes}
 
 
-def check_columns(values: NDArray[np.float64], names: list[Any], summed: Sequence[int] = ()) -> None:
+def check_columns(values: Array, names: list[Any], summed: Sequence[int] = ()) -> None:
     """Refuse columns without a value, or a known sum; warn of codes and of columns of one value."""
     warn_of_codes(values, names)
     seen = [p for p, column in enumerate(values.T) if not np.isnan(column).all()]
@@ -70,7 +73,7 @@ def check_columns(values: NDArray[np.float64], names: list[Any], summed: Sequenc
     warn_of_constants(values[:, seen], [names[p] for p in seen])
 
 
-def warn_of_codes(values: NDArray[np.float64], names: Sequence[Any]) -> None:
+def warn_of_codes(values: Array, names: Sequence[Any]) -> None:
     """Warn of values ``(n, P)`` that look like codes for what is missing, with what to do."""
     for code, columns in suspected_codes(values).items():
         warnings.warn(
@@ -81,7 +84,7 @@ def warn_of_codes(values: NDArray[np.float64], names: Sequence[Any]) -> None:
         )
 
 
-def warn_of_constants(values: NDArray[np.float64], names: Sequence[Any]) -> None:
+def warn_of_constants(values: Array, names: Sequence[Any]) -> None:
     """Warn of columns with gaps whose values are all the same, or one: how far they vary cannot be learned."""
     constant = (np.nanmin(values, axis=0) == np.nanmax(values, axis=0)) & np.isnan(values).any(axis=0)
     if constant.any():
@@ -94,38 +97,51 @@ def warn_of_constants(values: NDArray[np.float64], names: Sequence[Any]) -> None
         )
 
 
-def negative_fills(values: NDArray[np.float64], filled: NDArray[np.float64]) -> dict[int, tuple[int, str]]:
-    """Columns with filled values below 0 where no observed one is, and what keeps them from it.
+def negative_fills(
+    values: Array, filled: Array, lower: Callable[[], Array] | None = None
+) -> dict[int, tuple[str, str]]:
+    """Columns with filled values below 0 where no observed one is, or many whose 95 % interval ends clearly below it.
 
     Args:
-        values: NaN where missing, ``(n, P)``.
-        filled: the same table filled, or further rows of it, ``(k, P)``.
+        values: observed ones, NaN where missing, ``(n, P)``.
+        filled: those in gaps, NaN elsewhere, ``(k, P)``.
+        lower: the lower ends of their intervals, likewise, computed where they are asked for.
 
     Returns:
-        By column: how many there are, and the transform, "rectified" where a twentieth of the observed values is 0.
+        By column: what is below 0, and the transform that has none, "rectified" where a twentieth of the observed
+        values is 0.
 
     Example:
         >>> negative_fills(np.array([[0.0, -1.0], [3.0, 1.0]]), np.array([[-1.0, -2.0], [-2.0, 0.0]]))
-        {0: (2, 'rectified')}
+        {0: ('2 of 2 filled values', 'rectified')}
     """
     found = {}
-    for p, column in enumerate(values.T):
-        seen = column[~np.isnan(column)]
-        count = int((filled[:, p] < -_NOTHING * seen.std()).sum()) if seen.size and seen.min() >= 0.0 else 0
-        if count:
-            found[p] = count, "rectified" if (seen == 0.0).mean() >= _OFTEN else "box-cox"
+    least = np.nanmin(values, axis=0, initial=np.inf)
+    asked = np.flatnonzero((least >= 0.0) & np.isfinite(least) & ~np.isnan(filled).all(axis=0))
+    ends = filled if lower is None or not len(asked) else lower()
+    for p in asked.tolist():
+        seen, gaps = values[~np.isnan(values[:, p]), p], ~np.isnan(filled[:, p])
+        unit = seen.std()
+        below, reach = filled[gaps, p] < -_NOTHING * unit, (unit > 0.0) & (ends[gaps, p] < -_LITTLE * unit)
+        if below.any():
+            said = f"{below.sum()} of {gaps.sum()} filled values"
+        elif reach.mean() >= _MANY:
+            said = f"95 % intervals of {reach.sum()} of {gaps.sum()} filled values"
+        else:
+            continue
+        found[p] = said, "rectified" if (seen == 0.0).mean() >= _OFTEN else "box-cox"
     return found
 
 
-def warn_of_negatives(table: Table, known: NDArray[np.float64], filled: Any) -> None:
-    """Warn of filled values below 0 in columns where neither the table nor the values of a fit ``(m, P)`` have one."""
-    found = negative_fills(np.concatenate([known, table.values]), table.values_of(filled))
+def warn_of_negatives(table: Table, known: Array, filled: Array, lower: Callable[[], Array] | None = None) -> None:
+    """Warn of :func:`negative_fills` of a table that is filled with ``(n, P)``, given values of a fit ``(m, P)``."""
+    found = negative_fills(np.concatenate([known, table.values]), np.where(table.missing, filled, np.nan), lower)
     if found:
         keys = table.names if hasattr(table.given, "iloc") else table.positions
-        said = ", ".join(f"{count} in {table.names[p]!r}" for p, (count, _) in found.items())
+        said = ", ".join(f"{what} in {table.names[p]!r}" for p, (what, _) in found.items())
         transforms = {keys[p]: kind for p, (_, kind) in found.items()}
         warnings.warn(
-            f"X: filled values below 0, where no observed one is: {said}; transforms={transforms!r} has none",
+            f"X: below 0, where no observed value is: {said}; transforms={transforms!r} has none",
             UserWarning,
             stacklevel=3,
         )
@@ -168,7 +184,7 @@ def warn_of_repeats(table: Table, before: Sequence[Table] = (), *, is_time: bool
         )
 
 
-def warn_of_strangers(values: NDArray[np.float64], known: NDArray[np.float64], names: Sequence[Any]) -> None:
+def warn_of_strangers(values: Array, known: Array, names: Sequence[Any]) -> None:
     """Warn of new values ``(k, P)`` so far from all that were known, ``(n, P)``, that they look like codes."""
     low, high, counts = np.nanmin(known, axis=0), np.nanmax(known, axis=0), (~np.isnan(known)).sum(axis=0)
     reach = np.where((counts > _LEAST_VALUES) & (high > low), _FAR * (high - low), np.inf)
@@ -184,7 +200,7 @@ def warn_of_strangers(values: NDArray[np.float64], known: NDArray[np.float64], n
         )
 
 
-def warn_of_uneven_errors(errors: NDArray[np.float64], names: Sequence[Any], labels: Any) -> None:
+def warn_of_uneven_errors(errors: Array, names: Sequence[Any], labels: Any) -> None:
     """Warn of columns that are quiet and then loud, or the other way round, as one noise for all rows cannot say.
 
     Sizes of errors before and after a quarter, a half and three quarters of a column are compared by their ranks.
@@ -214,7 +230,7 @@ def warn_of_uneven_errors(errors: NDArray[np.float64], names: Sequence[Any], lab
             )
 
 
-def _change(sizes: NDArray[np.float64]) -> tuple[int, float] | None:
+def _change(sizes: Array) -> tuple[int, float] | None:
     """Where sizes become clearly larger or smaller, and how many times as large their median is from there on."""
     count, ranks = len(sizes), rankdata(sizes)
     starts = [int(share * count) for share in _SPLITS]
@@ -232,7 +248,7 @@ def _change(sizes: NDArray[np.float64]) -> tuple[int, float] | None:
     return starts[best], second / first
 
 
-def _repeated_ends(column: NDArray[np.float64]) -> dict[float, bool]:
+def _repeated_ends(column: Array) -> dict[float, bool]:
     """The smallest and the largest value, if they repeat, and whether they are far from the others."""
     levels, counts = np.unique(column, return_counts=True)
     if len(levels) <= _LEAST_VALUES:

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from cgp import __version__, commands
+from cgp.commands.terminal import in_flags
 from cgp.regression import MAP
 from cgp.regression.solvers.choice import Cost
 from cgp.tables import read_table
@@ -445,6 +446,7 @@ def test_plural_periods_are_understood(file):
     assert len(pd.read_csv(file.with_name("sums.csv"))) == 2
 
 
+@pytest.mark.filterwarnings("default")
 def test_filled_values_below_zero_are_named_and_transforms_have_none(file, capsys):
     """A short, deep trough in a gap: the other column says that it is there."""
     t = np.linspace(0.0, 12.0, 60)
@@ -454,7 +456,7 @@ def test_filled_values_below_zero_are_named_and_transforms_have_none(file, capsy
     table.to_csv(file, index=False)
     assert run(file) == 0
     said = capsys.readouterr().err
-    assert "filled values below 0, where no observed one is: " in said
+    assert "cgp fill: warning: below 0, where no observed value is: " in said
     assert said.split("--transforms rain=box-cox has none")[1].startswith("\n")
     assert pd.read_csv(file.with_name("out.csv"))["rain"].min() < 0
     assert run(file, "--transforms", "rain=box-cox") == 0
@@ -563,14 +565,15 @@ def test_totals_that_reach_beyond_the_file_are_said(file, capsys):
     assert abs(pd.read_csv(file.with_name("out.csv"))["warm"][:24].sum() - 10.0) < 0.021
 
 
-def test_the_transform_of_zeros_is_named_where_many_values_are_zero(capsys):
-    from cgp.commands.fill import _say_of_negatives
-
-    frame = pd.DataFrame(
-        {"rain": [0.0, 0.0, 3.0, np.nan], "level": [1.0, 2.0, 3.0, np.nan], "heat": [-1.0, 0.0, 1.0, 2.0]}
-    )
-    _say_of_negatives(frame, frame.fillna(-1.0))
-    said = capsys.readouterr().err
-    assert "1 in 'rain', 1 in 'level'; --transforms rain=rectified level=box-cox has none" in said
-    _say_of_negatives(frame, frame.fillna(0.5))
-    assert not capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("said", "flags"),
+    [
+        (
+            "transforms={'a b': 'rectified', \"d'}\": None, 'c': 'log'} has none",
+            """--transforms 'a b=rectified' 'd'"'"'}=none' c=log has none""",
+        ),
+        ("X: transforms='auto' may, missing_values=-5", "--transforms auto may, --missing -5"),
+    ],
+)
+def test_transforms_by_name_are_said_in_flags(said, flags):
+    assert in_flags(said) == flags

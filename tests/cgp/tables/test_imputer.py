@@ -17,6 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cgp import CorrelatedGPImputer, assess_gaps
 from cgp.regression import MAP, CorrelatedGPRegressor, MultiScale, Windows
+from cgp.tables.frames.codes import negative_fills
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -397,9 +398,8 @@ def test_fills_below_zero_are_said_where_no_reading_is():
     rain = pd.DataFrame({"rain": np.where(level > 0.0, level, 0.0)})
     rain[level < -0.8] = np.nan
     imputer = CorrelatedGPImputer(**QUICK)
-    said = (
-        "X: filled values below 0, where no observed one is: \\d+ in 'rain'; transforms={'rain': 'rectified'} has none"
-    )
+    what = r"\d+ of \d+ filled values in 'rain'; transforms={'rain': 'rectified'} has none"
+    said = f"X: below 0, where no observed value is: {what}"
     with pytest.warns(UserWarning, match=said) as record:
         filled = imputer.fit_transform(rain)
     assert sum("below 0" in str(each.message) for each in record) == 1
@@ -408,6 +408,42 @@ def test_fills_below_zero_are_said_where_no_reading_is():
         CorrelatedGPImputer(**QUICK).fit_transform(rain.to_numpy())
     dry = CorrelatedGPImputer(**QUICK, transforms={"rain": "rectified"}).fit_transform(rain)
     assert dry["rain"].min() >= 0.0
+
+
+def test_intervals_that_often_end_below_zero_are_said():
+    """Of a skewed column that is never 0, not of one that is far from it, nor of few intervals, nor where none does."""
+    t = np.arange(60.0)
+    waves = np.sin(t / 4.0) + 0.3 * np.random.default_rng(0).normal(size=60)
+    table = pd.DataFrame({"turbidity": np.exp(1.2 * waves), "level": 9.0 + waves, "steps": 1.0 + t})
+    table.iloc[20:32, 0] = table.iloc[35:47, 1] = np.nan
+    imputer = CorrelatedGPImputer(**QUICK).fit(table)
+    said = (
+        "no observed value is: 95 % intervals of \\d+ of 12 filled values in 'turbidity'; transforms={'turbidity': 'box"
+    )
+    with pytest.warns(UserWarning, match=said):
+        filled = imputer.transform(table)
+    assert filled.min().min() > 0.0
+    assert imputer.interval(0.95).lower["turbidity"].min() < 0.0
+    with pytest.warns(UserWarning, match="95 % intervals of"):
+        imputer.transform(table[:40])  # given what is observed besides
+    positive = CorrelatedGPImputer(**QUICK, transforms={"turbidity": "box-cox"}).fit(table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        positive.transform(table)
+    assert positive.interval(0.95).lower["turbidity"].min() >= 0.0
+
+
+def test_a_few_intervals_and_ends_next_to_zero_are_not_said():
+    seen = np.array([1.0, 2.0, 3.0, 4.0])
+    values = np.tile(seen, (2, 1)).T
+    filled = np.full((10, 2), 2.0)
+    ends = np.column_stack([np.append(np.full(9, 1.0), -5.0), np.full(10, -0.001)])
+    assert negative_fills(values, filled, lambda: ends) == {}
+    assert negative_fills(values - [2.0, 0.0], filled, lambda: ends - 5.0).keys() == {1}  # the first is negative
+    ends[:2] = -1.0
+    said = "95 % intervals of 3 of 10 filled values"
+    assert negative_fills(values, filled, lambda: ends)[0] == (said, "box-cox")
+    assert negative_fills((values > 2.0) * values, filled, lambda: ends)[0] == (said, "rectified")
 
 
 def test_a_path_or_a_class_is_no_table_and_no_imputer():

@@ -9,6 +9,7 @@ from cgp.tables.referee.baselines import (
     LaggedRidge,
     LinearInterpolation,
     SeasonalMean,
+    UncertainImputer,
     _around,
     _ends,
 )
@@ -105,3 +106,13 @@ def test_trees_learn_from_gaps_like_those_that_they_fill():
     column = np.arange(10.0) ** 2
     around = _around(column, np.array([3, 8]), ends[[0, 2]])
     np.testing.assert_allclose(around, [[4.0 + 45.0 / 5.0, 4.0, 49.0, 1.0, 4.0], [9.0, 9.0, np.nan, 5.0, np.nan]])
+
+
+def test_intervals_below_zero_are_said_as_the_imputer_says_them():
+    frame = pd.DataFrame({"flow": [1.0, np.nan, 3.0, 2.0, 4.0]})
+    wide, narrow = (UncertainImputer(LinearInterpolation(), np.array([[sd]])).fit(frame) for sd in (2.0, 0.5))
+    with pytest.warns(
+        UserWarning, match="95 % intervals of 1 of 1 filled values in 'flow'; transforms={'flow': 'box-cox'"
+    ):
+        assert wide.transform(frame)["flow"][1] == 2.0
+    assert narrow.transform(frame)["flow"][1] == 2.0
