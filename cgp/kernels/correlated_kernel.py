@@ -12,6 +12,8 @@ from gpytorch.priors import Prior
 from linear_operator import LinearOperator, to_linear_operator
 from torch import Tensor, nn
 
+from cgp.operators.missing import check_numbers
+
 from .affine_map import AffineMap
 from .base_kernels import base_kernel_from
 from .canonical_kernel import CanonicalKernel, CanonicalPoints, process_numbers, rows_of
@@ -125,7 +127,7 @@ class CorrelatedKernel(CanonicalKernel):
     def process_points(self, process: int | str, x: Tensor) -> CanonicalPoints:
         """The canonical points of one process at its inputs ``(*batch, n, d)``."""
         number = self.index(process)
-        inputs = self.input_maps[number](x)
+        inputs = self.input_maps[number](check_numbers(x, "x"))
         scale = self.scales[..., number, None, None]
         batch = torch.broadcast_shapes(scale.shape[:-2], inputs.shape[:-2])
         return CanonicalPoints(inputs, scale.expand(*batch, inputs.shape[-2], 1))
@@ -307,7 +309,7 @@ class HadamardCorrelatedKernel(CanonicalKernel):
     def points(self, x: Tensor) -> CanonicalPoints:
         """The canonical points of rows ``(*batch, n, d + 1)``, the last column 0 … P-1."""
         numbers = process_numbers(x, self.correlated.num_processes)
-        features = select(x[..., :-1], self.correlated.active_dims)
+        features = select(check_numbers(x, "x")[..., :-1], self.correlated.active_dims)
         every = [mapped(features) for mapped in self.correlated.input_maps]
         stacked = torch.stack(torch.broadcast_tensors(*every), dim=-2)  # (*batch, n, P, s)
         chosen = numbers.expand(stacked.shape[:-2])[..., None, None]  # the kernel may have batch dimensions of its own

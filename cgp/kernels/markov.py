@@ -17,7 +17,7 @@ from torch import Tensor
 from cgp.operators.markov import MarkovLinearOperator
 from cgp.operators.markov_cross import MarkovCrossLinearOperator
 from cgp.operators.markov_posterior import MarkovPosteriorLinearOperator
-from cgp.operators.missing import known_rows
+from cgp.operators.missing import check_numbers, known_rows
 from cgp.statespace.moments import posterior_moments
 
 from .markov_rows import Layout, layout_of, line_of, markov_terms
@@ -153,6 +153,8 @@ class Markov(Kernel):
                 f"Markov: expected inputs on the CPU, where its recursions run, got {x1.device}; move the model and "
                 "the data by .cpu(), or use the kernel without Markov, whose covariance is dense"
             )
+        for x in (x1, x2):
+            check_numbers(x, "x")
         if diag:
             return self.base_kernel(x1, x2, diag=True)
         if x1 is x2 or (x1.shape == x2.shape and torch.equal(x1, x2)):

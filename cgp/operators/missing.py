@@ -1,4 +1,4 @@
-"""Missing observations as rows left out, of the mean and of the covariance."""
+"""Missing observations as rows left out, of the mean and of the covariance, and numbers that may not be missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from contextvars import ContextVar
 
 from torch import Tensor
 
-__all__ = ["known_rows", "leave_out_missing"]
+from cgp.functional.linalg import may_read
+
+__all__ = ["check_numbers", "known_rows", "leave_out_missing"]
 
 _leaves_out: ContextVar[bool] = ContextVar("leave_out_missing", default=False)
 
@@ -45,3 +47,13 @@ def known_rows(values: Tensor, name: str = "targets") -> Tensor:
             "observations, compute within cgp.kernels.leave_out_missing()"
         )
     return ~missing
+
+
+def check_numbers(values: Tensor, name: str) -> Tensor:
+    """The values, or ValueError for NaN or infinity among them, where they may be read."""
+    if may_read(values) and not bool(values.isfinite().all()):
+        wrong = int((~values.isfinite()).sum())
+        raise ValueError(
+            f"{name}: expected finite numbers, got {wrong} NaN or infinite of {values.numel()}: leave out their rows"
+        )
+    return values

@@ -41,6 +41,9 @@ class LowRankPlusDiagonalLinearOperator(ExactLinearOperator, LowRankRootAddedDia
         diagonal: D, ``(*batch, n)``.
         preconditioner_override: None, as nothing is preconditioned; linear_operator passes it when it copies.
 
+    Raises:
+        ValueError: if n differs.
+
     Note:
         Woodbury's identity as in Rasmussen & Williams (2006), appendix A.3.
 
@@ -55,6 +58,9 @@ class LowRankPlusDiagonalLinearOperator(ExactLinearOperator, LowRankRootAddedDia
     ) -> None:
         low_rank = root if isinstance(root, LowRankRootLinearOperator) else LowRankRootLinearOperator(root)
         diagonal = diagonal if isinstance(diagonal, DiagLinearOperator) else DiagLinearOperator(diagonal)
+        if low_rank.shape[-1] != diagonal.shape[-1]:
+            shapes = f"{tuple(low_rank.root.shape)} and {tuple(diagonal.shape[:-1])}"
+            raise ValueError(f"root, diagonal: expected (*batch, n, m) and (*batch, n), got {shapes}")
         super().__init__(low_rank, diagonal, preconditioner_override=preconditioner_override)
 
     @property

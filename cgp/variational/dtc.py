@@ -16,6 +16,9 @@ from cgp.functional.linalg import cholesky, solve_lower
 from cgp.functional.sparse_correlated import InducingGaussian, InducingPosterior, SparsePosterior
 from cgp.kernels.canonical_kernel import CanonicalKernel, noise_of_rows
 from cgp.operators import LowRankPlusDiagonalLinearOperator
+from cgp.operators.missing import check_numbers
+
+from .inducing_variables import as_points
 
 __all__ = ["DTCVariationalStrategy"]
 
@@ -43,7 +46,7 @@ class DTCVariationalStrategy(Module):
         mean_module: the prior mean; zero if None.
 
     Raises:
-        ValueError: if the shapes do not fit.
+        ValueError: if the shapes do not fit, a value is not finite, or the likelihood is not Gaussian.
 
     Note:
         CGPT section 4.2; Quiñonero-Candela & Rasmussen (2005), section 5; Titsias (2009).
@@ -78,6 +81,11 @@ class DTCVariationalStrategy(Module):
                 f"inducing_points, train_inputs, train_targets: expected (m, d), (n, d) and (n,), got "
                 f"{tuple(inducing_points.shape)}, {tuple(train_inputs.shape)} and {tuple(train_targets.shape)}"
             )
+        width = None if isinstance(covar_module, CanonicalKernel) else train_inputs.shape[-1]
+        as_points(inducing_points, "inducing_points", width)
+        for name, values in (("train_inputs", train_inputs), ("train_targets", train_targets)):
+            check_numbers(values, name)
+        noise_of_rows(likelihood, train_inputs)  # which checks it
         self.covar_module = covar_module
         self._likelihood = (likelihood,)  # not a submodule: objectives hold it, too, and would count its priors twice
         self.mean_module = ZeroMean() if mean_module is None else mean_module
@@ -92,6 +100,7 @@ class DTCVariationalStrategy(Module):
 
     def __call__(self, x: Tensor, prior: bool = False, **kwargs: Any) -> MultivariateNormal:
         """The posterior of the function at ``x`` ``(n', d)``, or its low-rank prior, without the data."""
+        x = as_points(x, "x", self.train_inputs.shape[-1])
         factor, mean = self._factor(), self.mean_module(x)
         inducing: InducingGaussian = self._inducing_prior() if prior else self._optimum(factor)
         posterior = SparsePosterior(self._features(factor, x), inducing, self.covar_module(x, diag=True))

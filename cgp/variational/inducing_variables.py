@@ -10,8 +10,17 @@ from torch import Tensor, nn
 from cgp.functional.column_gaussians import ColumnGaussian
 from cgp.functional.sgpa import whitened_divergence
 from cgp.operators import LazyMultivariateNormal, shared_covariance
+from cgp.operators.missing import check_numbers
 
-__all__ = ["InducingVariables", "positive_triangle", "single_normal"]
+__all__ = ["InducingVariables", "as_points", "positive_triangle", "single_normal"]
+
+
+def as_points(x: Tensor, name: str, width: int | None = None) -> Tensor:
+    """Inputs as rows of finite numbers, ``(*batch, n, D)``: a vector is a column; ValueError if D is not the width."""
+    points = x[:, None] if x.dim() == 1 else x
+    if width is not None and points.shape[-1] != width:
+        raise ValueError(f"{name}: expected points (*batch, n, {width}), got shape {tuple(x.shape)}")
+    return check_numbers(points, name)
 
 
 def positive_triangle(raw: Tensor) -> Tensor:

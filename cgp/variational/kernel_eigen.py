@@ -13,7 +13,7 @@ from cgp.functional import kep_svgp
 from cgp.functional.column_gaussians import ColumnGaussian
 from cgp.functional.kep_svgp import BRANCHES
 
-from .inducing_variables import InducingVariables, single_normal
+from .inducing_variables import InducingVariables, as_points, single_normal
 from .loss_terms import LossTerm
 
 __all__ = ["KernelEigenVariationalStrategy"]
@@ -75,7 +75,7 @@ class KernelEigenVariationalStrategy(gpytorch.Module):
 
     def forward(self, x: Tensor, prior: bool = False, **_: Any) -> MultivariateNormal:
         """The distribution of the function, or its prior, at ``x`` ``(*batch, N, D)``, or ``(N,)`` for D = 1."""
-        x = x[:, None] if x.dim() == 1 else x
+        x = as_points(x, "x")
         phi_q, phi_k = self.query_features(x), self.key_features(x)
         projected = kep_svgp.projections(phi_q, phi_k, self.weight_e, self.weight_r)
         if self.training and self.ksvd_weight > 0:

@@ -15,7 +15,7 @@ from cgp.functional import sgpa
 from cgp.functional.linalg import cholesky, solve_lower
 from cgp.operators import DenseCovarianceLinearOperator
 
-from .inducing_variables import positive_triangle, single_normal
+from .inducing_variables import as_points, positive_triangle, single_normal
 
 __all__ = ["DecoupledSGPAVariationalStrategy", "SGPAVariationalStrategy"]
 
@@ -34,6 +34,9 @@ class SGPAVariationalStrategy(gpytorch.Module):
         inducing_points: initial z, ``(*batch, m, D)``, or ``(m,)`` for D = 1.
         mean_module: the prior mean; None is zero.
         batch_shape: batch shape of independent outputs.
+
+    Raises:
+        ValueError: if the inducing points are not finite.
 
     Note:
         Chen & Li, Calibrating Transformers via Sparse Gaussian Processes (ICLR 2023), section 3.1.
@@ -56,7 +59,7 @@ class SGPAVariationalStrategy(gpytorch.Module):
         self.covar_module = covar_module
         self.mean_module = ZeroMean() if mean_module is None else mean_module
         self.batch_shape = batch_shape
-        self.inducing_points = nn.Parameter(_as_points(inducing_points).clone())
+        self.inducing_points = nn.Parameter(as_points(inducing_points, "inducing_points").clone())
         shape = (*batch_shape, self.inducing_points.shape[-2])
         self.values = nn.Parameter(inducing_points.new_zeros(shape))
         self.raw_root = nn.Parameter(torch.diag_embed(inducing_points.new_full(shape, 0.54)))  # softplus: near one
@@ -68,7 +71,7 @@ class SGPAVariationalStrategy(gpytorch.Module):
 
     def forward(self, x: Tensor, prior: bool = False, **_: Any) -> MultivariateNormal:
         """The distribution of the function, or its prior, at ``x`` ``(*batch, N, D)``, or ``(N,)`` for D = 1."""
-        x = _as_points(x)
+        x = as_points(x, "x", self.inducing_points.shape[-1])
         if prior:
             covariance = self.covar_module(x).to_dense()
             mean = self.mean_module(x).expand(*self._batch(covariance), -1)
@@ -124,7 +127,7 @@ class DecoupledSGPAVariationalStrategy(SGPAVariationalStrategy):
         batch_shape: batch shape of independent outputs.
 
     Raises:
-        ValueError: if the inducing points differ in width.
+        ValueError: if the inducing points differ in width, or are not finite.
 
     Note:
         Chen & Li (ICLR 2023), section 3.2; Salimbeni et al., Orthogonally Decoupled Variational Gaussian Processes
@@ -147,9 +150,7 @@ class DecoupledSGPAVariationalStrategy(SGPAVariationalStrategy):
         batch_shape: torch.Size = torch.Size(),
     ) -> None:
         super().__init__(covar_module, inducing_points, mean_module=mean_module, batch_shape=batch_shape)
-        gamma, width = _as_points(mean_inducing_points), self.inducing_points.shape[-1]
-        if gamma.shape[-1] != width:
-            raise ValueError(f"mean_inducing_points: expected (*batch, l, {width}), got shape {tuple(gamma.shape)}")
+        gamma = as_points(mean_inducing_points, "mean_inducing_points", self.inducing_points.shape[-1])
         self.mean_inducing_points = nn.Parameter(gamma.clone())
         self.mean_values = nn.Parameter(gamma.new_zeros(*batch_shape, gamma.shape[-2]))
 
@@ -169,8 +170,3 @@ class DecoupledSGPAVariationalStrategy(SGPAVariationalStrategy):
         r""":math:`T_\gamma v_\gamma`, ``(*batch_shape, m, 1)``."""
         K_bg = self._covariance(self.inducing_points, self.mean_inducing_points)
         return solve_lower(factor, K_bg @ self.mean_values[..., None])
-
-
-def _as_points(x: Tensor) -> Tensor:
-    """Inputs as rows, ``(*batch, N, D)``: a vector is a column of numbers."""
-    return x[:, None] if x.dim() == 1 else x

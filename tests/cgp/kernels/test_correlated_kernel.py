@@ -124,6 +124,8 @@ def test_maps_of_ones_own_and_processes_with_inputs_of_different_size():
         (lambda kernel: random_kernel(2).process("latent"), "process: expected 0 to 1"),
         (lambda kernel: kernel.joint([inputs(2, 2)]), "one tensor for each of 3"),
         (lambda kernel: kernel(inputs(2, 2), task=1).to_dense(), "unknown arguments"),
+        (lambda kernel: kernel(inputs(2, 2) / 0).to_dense(), "x: expected finite numbers, got 4 NaN or infinite of 4"),
+        (lambda kernel: kernel.cross(0, 1)(inputs(2, 2) / 0), "x: expected finite numbers, got 4"),
     ],
 )
 def test_bad_arguments_are_refused(kernel, call, message):
@@ -271,6 +273,12 @@ class TestHadamardStockCases(BaseKernelTestCase, unittest.TestCase):
 
     def create_data_double_batch(self):
         return rows(20, 30, batch=(3, 2)).float()
+
+
+def test_hadamard_refuses_rows_with_nan():
+    rows = torch.tensor([[0.3, 0.0], [torch.nan, 1.0]])
+    with pytest.raises(ValueError, match="x: expected finite numbers, got 1 NaN or infinite of 4: leave out"):
+        HadamardCorrelatedKernel(CorrelatedKernel("rbf", 2, 1))(rows).to_dense()
 
 
 def test_a_batch_kernel_takes_rows_without_a_batch():

@@ -448,6 +448,16 @@ def test_rows_of_other_outputs_are_refused():
         Markov(MaternKernel())(torch.zeros(3, 2)).to_dense()
 
 
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
+def test_rows_without_a_place_are_refused(wrong):
+    x, message = times(9), "x: expected finite numbers, got 1 NaN or infinite of"
+    holed = x.index_fill(0, torch.tensor([4]), wrong)
+    with torch.no_grad(), pytest.raises(ValueError, match=message):
+        Model(holed, x[:, 0].sin(), Markov(MaternKernel()), GaussianLikelihood()).double().eval()(x + 0.1)
+    with torch.no_grad(), pytest.raises(ValueError, match=message):
+        Model(x, x[:, 0].sin(), Markov(MaternKernel()), GaussianLikelihood()).double().eval()(holed + 0.1)
+
+
 def test_the_sum_of_two_operators_is_linear_too():
     x = times(9)
     first, second = (Markov(kernel)(x).evaluate_kernel() for kernel in (MaternKernel(nu=2.5), MaternKernel(nu=0.5)))

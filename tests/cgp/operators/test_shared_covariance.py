@@ -235,3 +235,8 @@ def test_operations_keep_the_structure(kind):
 def test_a_density_without_variance_is_refused():
     with pytest.raises(ValueError, match="positive variances"):
         LowRankPlusDiagonalLinearOperator(torch.ones(3, 1), torch.zeros(3)).logdet()
+
+
+def test_a_diagonal_of_another_size_is_refused():
+    with pytest.raises(ValueError, match=r"root, diagonal: expected .*, got \(6, 2\) and \(5,\)"):
+        LowRankPlusDiagonalLinearOperator(torch.rand(6, 2), torch.rand(5))

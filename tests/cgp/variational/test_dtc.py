@@ -67,6 +67,29 @@ def test_wrong_shapes_are_refused():
         DTCVariationalStrategy(gpytorch.kernels.RBFKernel(), x, x, y[:3], gpytorch.likelihoods.GaussianLikelihood())
 
 
+@pytest.mark.parametrize("name", ["inducing_points", "train_inputs", "train_targets"])
+def test_nan_is_refused(name):
+    x, y = data()
+    given = {"inducing_points": x[::5], "train_inputs": x, "train_targets": y}
+    given[name] = given[name].index_fill(0, torch.tensor([1]), torch.nan)
+    with pytest.raises(ValueError, match=f"{name}: expected finite numbers, got 1 NaN or infinite of"):
+        DTCVariationalStrategy(
+            gpytorch.kernels.RBFKernel(), **given, likelihood=gpytorch.likelihoods.GaussianLikelihood()
+        )
+
+
+def test_what_would_fail_on_use_is_refused_at_once():
+    x, y = data()
+    kernel, gaussian = gpytorch.kernels.RBFKernel(), gpytorch.likelihoods.GaussianLikelihood()
+    with pytest.raises(ValueError, match=r"inducing_points: expected points \(\*batch, n, 1\), got shape \(5, 3\)"):
+        DTCVariationalStrategy(kernel, torch.rand(5, 3), x, y, gaussian)
+    with pytest.raises(ValueError, match="likelihood: expected Gaussian noise, got BernoulliLikelihood"):
+        DTCVariationalStrategy(kernel, x[::5], x, y, gpytorch.likelihoods.BernoulliLikelihood())
+    strategy, _ = make(x, y)
+    with pytest.raises(ValueError, match=r"x: expected points \(\*batch, n, 1\), got shape \(4, 2\)"):
+        ApproximateGP(strategy)(torch.rand(4, 2))
+
+
 def test_priors_are_counted_once():
     """GPyTorch adds the prior of every module below the objective, which holds the likelihood itself."""
     x, y = data()

@@ -73,6 +73,11 @@ def test_every_parameter_gets_a_gradient_and_a_weighted_loss_is_added():
     assert not [term for term in without.added_loss_terms() if term is not None]
 
 
+def test_nan_is_refused():
+    with pytest.raises(ValueError, match="x: expected finite numbers, got 1 NaN or infinite of"):
+        make()(X.masked_fill(X[1] == X, torch.nan))
+
+
 def test_unknown_branch_is_refused():
     with pytest.raises(ValueError, match="branches: expected one of"):
         KernelEigenVariationalStrategy(features(), features(), num_features=6, rank=3, branches="k")

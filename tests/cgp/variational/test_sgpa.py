@@ -146,8 +146,20 @@ def member(x, kept, index, batch):
 
 
 def test_widths_that_differ_are_refused():
-    with pytest.raises(ValueError, match=r"mean_inducing_points: expected \(\*batch, l, 1\)"):
+    with pytest.raises(ValueError, match=r"mean_inducing_points: expected points \(\*batch, n, 1\), got .*\(3, 2\)"):
         DecoupledSGPAVariationalStrategy(RBFKernel(), torch.zeros(3, 1), torch.zeros(3, 2))
+    with pytest.raises(ValueError, match=r"x: expected points \(\*batch, n, 1\), got shape \(5, 2\)"):
+        SGPAVariationalStrategy(RBFKernel(), torch.zeros(3, 1))(torch.zeros(5, 2))
+
+
+def test_nan_is_refused():
+    points, holed = torch.zeros(3, 1), torch.full((3, 1), torch.nan)
+    with pytest.raises(ValueError, match="inducing_points: expected finite numbers, got 3 NaN or infinite of 3"):
+        SGPAVariationalStrategy(RBFKernel(), holed)
+    with pytest.raises(ValueError, match="mean_inducing_points: expected finite numbers"):
+        DecoupledSGPAVariationalStrategy(RBFKernel(), points, holed)
+    with pytest.raises(ValueError, match="x: expected finite numbers"):
+        SGPAVariationalStrategy(RBFKernel(), points)(holed)
 
 
 @pytest.mark.parametrize("name", KINDS)
