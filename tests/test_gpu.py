@@ -270,6 +270,19 @@ def test_predictions_where_the_accelerator_is_the_default(network):
     assert report.method in report.choices
 
 
+def test_labels_are_waited_for_in_the_first_step_only():
+    likelihood, logits = cgp.CategoricalLikelihood(3), torch.zeros(4, 3, device=GPU)
+    with pytest.raises(ValueError, match="class indices from 0 to 2, got 3"):
+        likelihood.expected_log_prob(torch.full((4,), 3, device=GPU), logits)
+    labels = torch.arange(4, device=GPU) % 3
+    likelihood.expected_log_prob(labels, logits)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        likelihood.expected_log_prob(labels, logits)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 def test_state_spaces_say_that_they_are_on_the_processor():
     kernel, x = Markov(gpytorch.kernels.MaternKernel(nu=1.5)).double(), X.to(GPU)
     with pytest.raises(ValueError, match="Markov: expected inputs on the CPU"):

@@ -407,8 +407,19 @@ class Attention(SamplingMixin, FreezableModule):
                 raise ValueError(
                     f"{name}: expected tokens (*batch, n >= 1, {self.embed_dim}), got shape {tuple(x.shape)}"
                 )
+            if x is not None and self._refuses(x):
+                own = self.in_proj.weight.dtype
+                kind = f"{own}, as the weights of {type(self).__name__}"
+                raise ValueError(f"{name}: expected {kind}, got {x.dtype} (pass {name}.to({own}))")
         if key is not None and value is not None and key.shape[-2] != value.shape[-2]:
             raise ValueError(f"value: expected as many tokens as key, {key.shape[-2]}, got {value.shape[-2]}")
+
+    def _refuses(self, x: Tensor) -> bool:
+        """Whether tokens have another dtype than the weights, and nothing casts them."""
+        own: Any = self.in_proj.weight
+        if not isinstance(own, Tensor) or not own.is_floating_point():  # a quantised map
+            return False
+        return x.dtype != own.dtype and not torch.is_autocast_enabled(x.device.type)
 
 
 def _of_heads(values: Tensor | None) -> Tensor | None:

@@ -359,6 +359,8 @@ class AttentionContract:
         [
             (lambda b: b(torch.zeros(2, 3, 5).double()), r"query: expected tokens .*12.*\(2, 3, 5\)"),
             (lambda b: b(torch.zeros(12).double()), "query: expected tokens"),
+            (lambda b: b(TOKENS.float()), r"query: expected torch.float64, as the weights of .*, got torch.float32"),
+            (lambda b: b(TOKENS, TOKENS.long()), r"key: expected torch.float64, .*\(pass key.to\(torch.float64\)\)"),
             (lambda b: b(TOKENS, key_padding_mask=torch.zeros(2, 4).bool()), "key_padding_mask"),
             (lambda b: b(TOKENS, key_padding_mask=torch.ones(2, 3)), "key_padding_mask: expected zeros and -inf"),
             (lambda b: b(TOKENS, attn_mask=torch.zeros(2, 2).bool()), "attn_mask: expected"),

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from cgp.networks.methods.amplitudes import AmplitudeSearch
 from cgp.networks.methods.known import Posterior
 from cgp.networks.model.inputs import Batch
+from cgp.networks.model.labels import check_finite
 from cgp.networks.model.named import Named, State
 from cgp.networks.predict.method import Training
 from cgp.networks.predict.readout import GPReadout
 from cgp.networks.tasks import Task
-from cgp.networks.tasks.labels import check_finite
 from cgp.networks.tasks.metrics import uncertainties
 
 __all__ = ["DrawnScore", "InputScore", "Mahalanobis", "Seen", "Widest", "numbers"]

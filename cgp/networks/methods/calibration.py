@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from cgp.networks.model.fingerprints import keep_weights, logit_temperature, mark_calibrated, set_logit_temperature
 from cgp.networks.model.inputs import Batch
+from cgp.networks.model.labels import values_for
 from cgp.networks.model.progress import Progress, Ticks
 from cgp.networks.predict.method import (
     Method,
@@ -23,7 +24,6 @@ from cgp.networks.predict.method import (
 )
 from cgp.networks.predict.predict import predict
 from cgp.networks.tasks import Regression
-from cgp.networks.tasks.labels import values_for
 
 from .amplitudes import COARSE, AmplitudeSearch, amplitudes_of, with_amplitudes
 from .known import Posterior

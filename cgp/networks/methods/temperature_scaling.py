@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cgp.networks.tasks.labels import NO_LABEL, check_finite, class_indices
+from cgp.networks.model.labels import NO_LABEL, check_finite, class_indices
 
 __all__ = [
     "LARGEST_TEMPERATURE",

@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
 
 from cgp.attention import StochasticHeads
+from cgp.functional.linalg import may_read
 
 from .blocks import REPLACED, added_losses, clear_added_losses, draws, global_kl, stochastic_layers
 from .inputs import call_model, logits_of
+from .labels import class_indices
 from .shared_prefix import SharedPrefix
 
 __all__ = ["CategoricalLikelihood", "HomoscedasticLikelihood", "Objective"]
@@ -35,6 +37,8 @@ class CategoricalLikelihood(Likelihood):
         tensor([-0.6931])
     """
 
+    _is_checked = False  # whether labels were read, which is done once on an accelerator: a reading waits for it
+
     def __init__(self, num_classes: int) -> None:
         super().__init__()
         if num_classes < 2:
@@ -46,14 +50,22 @@ class CategoricalLikelihood(Likelihood):
         return Categorical(logits=function_samples)
 
     def expected_log_prob(self, observations: Tensor, function_samples: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        r"""Monte Carlo average for labels ``(*batch,)``, :math:`\tfrac1S\sum_s \log p(y \mid f_s)`, in nats."""
+        r"""Monte Carlo average for class indices ``(*batch,)``, :math:`\tfrac1S\sum_s \log p(y \mid f_s)`, in nats."""
         if function_samples.shape[-1] != self.num_classes:
             expected, got = self.num_classes, tuple(function_samples.shape)
             raise ValueError(f"function_samples: expected (..., {expected}), got {got}")
         _check_batch(observations, function_samples.shape[:-1])
-        labels = observations.expand(function_samples.shape[:-1])
+        labels = self._checked(observations).expand(function_samples.shape[:-1])
         log_prob = function_samples.log_softmax(-1).gather(-1, labels[..., None])[..., 0]
         return _average_draws(log_prob, observations.dim())
+
+    def _checked(self, labels: Tensor) -> Tensor:
+        """The labels as class indices; ValueError for those that are none."""
+        reads = may_read(labels) and (labels.device.type == "cpu" or not self._is_checked)
+        indices = class_indices(labels, (*labels.shape, self.num_classes), name="observations", every=True, reads=reads)
+        if reads:
+            self._is_checked = True
+        return indices
 
 
 class HomoscedasticLikelihood(Likelihood):
@@ -209,6 +221,9 @@ class Objective(nn.Module):
 
         Returns:
             ``()``, in nats per datum; per-sequence terms are part of it in training mode.
+
+        Raises:
+            ValueError: if targets do not fit: on an accelerator, classes are checked in the first call only.
         """
         return self.parts(inputs, targets, **model_options)["loss"]
 

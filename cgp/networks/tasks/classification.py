@@ -8,8 +8,16 @@ import torch
 from torch import Tensor
 
 from cgp.networks.model.inputs import logits_of
+from cgp.networks.model.labels import (
+    NO_LABEL,
+    check_finite,
+    check_logits,
+    check_not_sigmoid,
+    check_outputs,
+    class_indices,
+    whole_numbers,
+)
 
-from .labels import NO_LABEL, check_finite, check_logits, check_not_sigmoid, check_outputs, class_indices, whole_numbers
 from .metrics import classification_scores
 from .task import Predicted, Task
 

@@ -17,8 +17,7 @@ from scipy.stats import norm
 from torch import Tensor
 
 from cgp.comparisons import Difference, gaussian_scores
-
-from .labels import class_indices
+from cgp.networks.model.labels import class_indices
 
 __all__ = [
     "LabelledScores",

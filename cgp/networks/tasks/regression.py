@@ -11,8 +11,8 @@ from torch import Tensor
 
 from cgp.comparisons import gaussian_scores
 from cgp.networks.model.inputs import logits_of
+from cgp.networks.model.labels import check_outputs, values_for
 
-from .labels import check_outputs, values_for
 from .task import Predicted, Task
 
 __all__ = ["Embeddings", "Regression", "check_variance"]

@@ -14,6 +14,8 @@ from cgp.attention import LossTerm
 from cgp.networks.model.blocks import added_losses, attention_blocks, draws, sampling
 from cgp.networks.model.objective import CategoricalLikelihood, HomoscedasticLikelihood
 
+MODULE = "cgp.networks.model.objective"
+
 
 class Term(Module):
     """A block-like module with a term of every kind and a global divergence."""
@@ -141,6 +143,30 @@ def test_categorical_averages_log_probabilities_over_draws(sample):
     expected = expected.reshape(-1, 5).mean(0)
     torch.testing.assert_close(CategoricalLikelihood(3).expected_log_prob(labels, logits), expected)
     torch.testing.assert_close(CategoricalLikelihood(3)(logits).probs, logits.softmax(-1))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (torch.tensor([0, 3]), "class indices from 0 to 2, got 0 to 3"),
+        (torch.tensor([-100, 1]), r"class indices from 0 to 2, got -100 \(leave out what has no label\)"),
+        (torch.tensor([0.0, 1.0]), "class indices, which are whole numbers, got torch.float32"),
+    ],
+)
+def test_labels_that_are_no_classes_are_refused(labels, message):
+    with pytest.raises(ValueError, match=f"observations: expected labels that are {message}"):
+        Objective(nn.Linear(2, 3), CategoricalLikelihood(3), num_data=2)(torch.zeros(2, 2), labels)
+
+
+def test_labels_on_an_accelerator_are_waited_for_once(monkeypatch):
+    readings = []
+    monkeypatch.setattr(f"{MODULE}.may_read", lambda labels: True)  # meta tensors, in the place of an accelerator's
+    monkeypatch.setattr(f"{MODULE}.class_indices", lambda labels, *_, reads, **__: readings.append(reads) or labels)
+    for device, expected in (("meta", [True, False, False]), ("cpu", [True, True, True])):
+        likelihood, labels = CategoricalLikelihood(3), torch.zeros(2, dtype=torch.long, device=device)
+        for _ in range(3):
+            likelihood.expected_log_prob(labels, torch.zeros(2, 3, device=device))
+        assert readings[-3:] == expected
 
 
 def test_categorical_does_not_transpose_a_batch_as_large_as_the_classes():

@@ -9,7 +9,7 @@ from torch import nn
 
 from cgp import assess, calibrate, convert, predict
 from cgp.networks.methods import Posterior
-from cgp.networks.tasks.labels import check_logits, class_indices, values_for
+from cgp.networks.model.labels import check_logits, class_indices, values_for
 from tests.cgp.networks.model.digits import digits
 
 

@@ -32,7 +32,12 @@ def whole_numbers(labels: Tensor) -> Tensor:
 
 
 def class_indices(
-    labels: Tensor | None, shape: tuple[int, ...] | None = None, *, name: str = "labels", every: bool = False
+    labels: Tensor | None,
+    shape: tuple[int, ...] | None = None,
+    *,
+    name: str = "labels",
+    every: bool = False,
+    reads: bool = True,
 ) -> Tensor:
     """The labels as int64 class indices.
 
@@ -41,6 +46,7 @@ def class_indices(
         shape: shape of the logits, ``(N, ..., C)``; if None, only the labels are checked.
         name: name of the argument, for error messages.
         every: whether there has to be a label for every example; otherwise −100 stands where there is none.
+        reads: whether the values are checked, for which an accelerator has to be waited for.
 
     Returns:
         The labels, int64.
@@ -66,6 +72,8 @@ def class_indices(
             f"(pass {advice}labels.long() if they are indices; values to be regressed have no classes)"
         )
     indices = labels.long()
+    if not reads:
+        return indices
     real = indices.flatten() if every else indices[indices != NO_LABEL]
     if not len(real):
         return indices
