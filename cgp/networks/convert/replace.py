@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from cgp import attention
 from cgp.attention import Attention, SparseCGPAttention
 from cgp.networks.model.blocks import REPLACED
 from cgp.networks.model.structural_copy import structural_copy
+from cgp.spelling import meant
 
 from .convert import chosen_indices
-from .sites import num_parameters
+from .sites import attention_sites, num_parameters
 
 __all__ = ["replace_attention"]
 
@@ -41,7 +43,7 @@ def replace_attention(
         New modules around the same parameters, except for those of the blocks. ``model`` is not changed.
 
     Raises:
-        ValueError: if the model has no such attention, or one that a block cannot replace.
+        ValueError: if the model has no such attention, or one that a block cannot replace, or the block is no class.
 
     Example:
         >>> encoder = nn.TransformerEncoderLayer(8, 2, batch_first=True)
@@ -49,13 +51,11 @@ def replace_attention(
         >>> type(replaced.self_attn).__name__, replaced(torch.zeros(3, 5, 8)).shape
         ('SparseCGPAttention', torch.Size([3, 5, 8]))
     """
+    _check_block(block)
     copy = structural_copy(model)
     hosts = [(path, host) for path, module in copy.named_modules() if (host := _host(path, module))]
-    if not hosts:
-        raise ValueError(
-            "model: expected torch.nn.MultiheadAttention, or attention with qkv and proj, or with v_proj and o_proj, "
-            f"got none in {type(model).__name__}"
-        )
+    kinds = "torch.nn.MultiheadAttention, or attention with qkv and proj, or with v_proj and o_proj"
+    _refuse(model, kinds, {f"none in {type(model).__name__}": not hosts})
     for path, host in (hosts[index] for index in chosen_indices(layers, len(hosts))):
         started = _started(block(host.out.in_features, host.num_heads, **options), host)
         setattr(started, REPLACED, num_parameters(copy.get_submodule(path)))
@@ -68,6 +68,13 @@ def replace_attention(
         if isinstance(module, nn.TransformerEncoder):  # its nested tensors are for torch's own attention
             vars(module).update(use_nested_tensor=False)
     return copy
+
+
+def _check_block(block: object) -> None:
+    """Raise for what is no class, such as a name."""
+    if not callable(block):
+        near = meant([f"{block}Attention".replace("_", "")], attention.__all__) if isinstance(block, str) else ""
+        raise ValueError(f"block: expected a class of cgp.attention, such as SparseCGPAttention, got {block!r}{near}")
 
 
 class _Host(NamedTuple):
@@ -101,20 +108,22 @@ class _Paired(nn.Module):
 
 def _host(path: str, module: nn.Module) -> _Host | None:
     if isinstance(module, nn.MultiheadAttention):
-        same_width = module._qkv_same_embed_dim
-        if not (module.batch_first and same_width) or module.bias_k is not None or module.add_zero_attn:
-            raise ValueError(
-                f"model: expected {path or 'attention'} with batch_first=True, one width of queries, keys and values, "
-                "and no added key, got another"
-            )
+        expected = "with batch_first=True, one width of queries, keys and values, and no added key"
+        wrong = {
+            "batch_first=False": not module.batch_first,
+            f"kdim={module.kdim}, vdim={module.vdim}": not module._qkv_same_embed_dim,
+            "add_bias_kv=True": module.bias_k is not None,
+            "add_zero_attn=True": module.add_zero_attn,
+        }
+        _refuse(module, f"{path or 'attention'} {expected}", wrong)
         return _Host(module.num_heads, _last_third(module.in_proj_weight, module.in_proj_bias), module.out_proj)
     if (host := _of_transformers(path, module)) is not None:
         return host
     qkv, out, heads = (getattr(module, name, None) for name in ("qkv", "proj", "num_heads"))
     if not (isinstance(qkv, nn.Linear) and isinstance(out, nn.Linear) and isinstance(heads, int)):
         return None
-    if qkv.weight.shape != (3 * out.in_features, out.out_features):
-        raise ValueError(f"model: expected {path or 'attention'} with as wide heads as tokens, got another")
+    wrong = {_sizes("qkv", qkv): qkv.weight.shape != (3 * out.in_features, out.out_features)}
+    _refuse(module, f"{path or 'attention'} with as wide heads as tokens", wrong)
     return _Host(heads, _last_third(qkv.weight, qkv.bias), out)
 
 
@@ -123,9 +132,24 @@ def _of_transformers(path: str, module: nn.Module) -> _Host | None:
     value, out, heads = (getattr(module, name, None) for name in ("v_proj", "o_proj", "num_attention_heads"))
     if not (isinstance(value, nn.Linear) and isinstance(out, nn.Linear) and isinstance(heads, int)):
         return None
-    if value.weight.shape != out.weight.shape or getattr(module, "is_causal", False):
-        raise ValueError(f"model: expected {path or 'attention'} with as wide heads as tokens, not causal, got another")
+    wrong = {
+        _sizes("v_proj", value): value.weight.shape != out.weight.shape,
+        "causal attention": getattr(module, "is_causal", False),
+    }
+    _refuse(module, f"{path or 'attention'} with as wide heads as tokens, not causal", wrong)
     return _Host(heads, (value.weight, value.bias), out, is_paired=True)
+
+
+def _sizes(name: str, linear: nn.Linear) -> str:
+    return f"{name} from {linear.in_features} to {linear.out_features} features"
+
+
+def _refuse(module: nn.Module, expected: str, wrong: dict[str, bool]) -> None:
+    """Raise if something is wrong, and say what, and whether the attention can be converted."""
+    got = ", ".join(name for name, is_so in wrong.items() if is_so)
+    if got:
+        takes = any(site.state == "softmax" for site in attention_sites(module))
+        raise ValueError(f"model: expected {expected}, got {got}{'; cgp.convert takes it' if takes else ''}")
 
 
 def _last_third(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:

@@ -70,14 +70,49 @@ def test_attention_itself_is_replaced():
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (nn.Linear(2, 2), "model: expected torch.nn.MultiheadAttention, .* got none in Linear"),
-        (nn.Sequential(nn.MultiheadAttention(8, 2)), "model: expected 0 with batch_first=True"),
-        (nn.Sequential(Joint(narrow=True)), "model: expected 0 with as wide heads as tokens"),
+        (nn.Linear(2, 2), "model: expected torch.nn.MultiheadAttention, .* got none in Linear$"),
+        (
+            nn.Sequential(nn.TransformerEncoderLayer(8, 2)),
+            "model: expected 0.self_attn with batch_first=True, .* got batch_first=False; cgp.convert takes it",
+        ),
+        (
+            nn.MultiheadAttention(8, 2, batch_first=True, kdim=4, add_bias_kv=True, add_zero_attn=True),
+            "got kdim=4, vdim=8, add_bias_kv=True, add_zero_attn=True; cgp.convert takes it",
+        ),
+        (
+            nn.Sequential(Joint(narrow=True)),
+            "0 with as wide heads as tokens, got qkv from 8 to 8 features",
+        ),
     ],
 )
 def test_what_cannot_be_replaced_is_said(model, message):
     with pytest.raises(ValueError, match=message):
         replace_attention(model)
+
+
+def test_attention_that_can_be_converted_is_said_to_be():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8, vocab_size=8
+    )
+    with pytest.raises(ValueError, match="got none in BertModel; cgp.convert takes it"):
+        replace_attention(transformers.BertModel(config))
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (
+            "sparse_cgp",
+            "block: expected a class of cgp.attention, .* got 'sparse_cgp'; did you mean 'SparseCGPAttention'",
+        ),
+        ("cgp", "got 'cgp'; did you mean 'CGPAttention'"),
+        (None, "got None$"),
+    ],
+)
+def test_a_block_that_is_no_class_is_refused(block, message):
+    with pytest.raises(ValueError, match=message):
+        replace_attention(encoder(), block)
 
 
 @pytest.mark.parametrize("block", [cgp.SoftmaxAttention, cgp.SparseCGPAttention, cgp.KEPSVGPAttention])
