@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 
-_FLAGS = {"missing_values": "--missing", "random_state": "--seed"}
+_FLAGS = {"missing_values": "--missing", "random_state": "--seed", "train": "--train"}
 _SAME = ("inputs", "transforms", "index", "long", "every", "missing", "leave", "time_format", "decimal", "thousands")
 _FLAGS |= {name: "--" + name.replace("_", "-") for name in _SAME}
 _ARGUMENT = re.compile(rf"\b({'|'.join(_FLAGS)})=('?)([^\s',;)]+)\2")

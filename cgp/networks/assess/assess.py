@@ -22,6 +22,7 @@ from cgp.networks.methods.rows import Normals
 from cgp.networks.model.fingerprints import fingerprint
 from cgp.networks.model.inputs import Batch, batches, model_device, to_device
 from cgp.networks.model.progress import Progress
+from cgp.networks.model.repeated import check_apart, keys_of
 from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.predict.method import Method, Settings, Training, as_assessed, with_settings
 from cgp.networks.tasks import Task, as_task
@@ -92,7 +93,8 @@ def assess(
             methods ("posterior", "readout", "dropout", or with options such as ``Posterior(layers="all")``), detectors
             ("energy", "Mahalanobis + energy"), scores of prediction sets ("aps", "raps", "lac"), or your own. None is
             all methods and detectors that the model and the data allow.
-        train: its labelled training data, likewise; None omits the read-out and the scores of the representation.
+        train: its labelled training data, likewise, without what is in ``data``; None omits the read-out and the scores
+            of the representation.
         ood: out-of-distribution inputs, or corrupted ones, by name: inputs, or functions of a batch's inputs, which are
             applied to the validation data. A list of dicts is read as a list of examples: pass batches that are dicts
             as an iterator.
@@ -106,7 +108,11 @@ def assess(
 
     Raises:
         TypeError: if the model is no module, or ``ood`` no mapping.
-        ValueError: if there are no labels, or an argument is out of range.
+        ValueError: if there are no labels, an argument is out of range, or more than 5 % of the inputs of ``data`` are
+            in ``train``, or of a set of ``ood`` in ``data``.
+
+    Warns:
+        UserWarning: if some of them are.
 
     Example:
         >>> x = torch.linspace(-2, 2, 60)[:, None]
@@ -120,6 +126,8 @@ def assess(
     training = None if train is None else Training(model, asked, train)
     what = compared(compare, model, asked, training)
     held = ValidationData(data, partial(asked.read, model=model, every=asked.is_per_input), progress)
+    if training is not None:
+        training.check_apart(held.keys)
     posterior = what.posterior or Posterior()
     drawing = model if what.posterior is None else posterior.drawing(model)
     search = AmplitudeSearch(drawing, num_samples, posterior.sampling, seed, asked)
@@ -285,7 +293,7 @@ def _check_labels(search: AmplitudeSearch, held: ValidationData) -> tuple[Tensor
 
 
 def _other_inputs(
-    known: Iterable[Batch], sets: Mapping[str, Any], model: nn.Module
+    known: ValidationData, sets: Mapping[str, Any], model: nn.Module
 ) -> Iterator[tuple[str, Iterator[Batch]]]:
     """Each set of other inputs by its name: corrupted validation data, or given data."""
     for name, data in sets.items():
@@ -293,12 +301,14 @@ def _other_inputs(
             yield name, (Batch(data(batch.inputs), None) for batch in known)
             continue
         are_batches = isinstance(data, list) and not (data and isinstance(data[0], Mapping))
-        yield name, _moved(name, iter(data) if are_batches else data, model)
+        yield name, _moved(name, iter(data) if are_batches else data, model, known.keys)
 
 
-def _moved(name: str, data: Any, model: nn.Module) -> Iterator[Batch]:
-    batch = None
+def _moved(name: str, data: Any, model: nn.Module, known: Sequence[int]) -> Iterator[Batch]:
+    batch, keys = None, list[int]()
     for batch in batches(data):
+        keys += keys_of(batch)
         yield Batch(*to_device(tuple(batch), model_device(model)))
     if batch is None:
         raise ValueError(f"{name}: expected at least one batch, got none")
+    check_apart(f"ood[{name!r}]", keys, known)

@@ -15,6 +15,7 @@ from cgp.networks.methods.amplitudes import COARSE, AmplitudeSearch, has_amplitu
 from cgp.networks.methods.rows import TEMPERATURES, Logits, Normals, chosen, tune
 from cgp.networks.model.inputs import Batch
 from cgp.networks.model.progress import Progress, progressing
+from cgp.networks.model.repeated import keys_of
 from cgp.networks.tasks import Task
 from cgp.networks.tasks.metrics import LabelledScores, ValueErrors
 
@@ -44,10 +45,12 @@ class ValidationData:
         self.source, self.read, self.progress = source, read, progress
         self.kept: list[Batch] | None = []
         self.labels: list[Tensor] = []
+        self.keys: list[int] = []
         size, is_read_once = 0, isinstance(source, Iterator)
         for batch in progressing(read(source), "read", progress):
             assert batch.labels is not None
             self.labels.append(batch.labels)
+            self.keys += keys_of(batch)
             tensors = [leaf for leaf in pytree.tree_leaves(batch.inputs) if isinstance(leaf, Tensor)]
             size += sum(tensor.numel() * tensor.element_size() for tensor in tensors)
             if size > KEPT_BYTES and not is_read_once:

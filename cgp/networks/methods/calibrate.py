@@ -10,6 +10,7 @@ from torch import nn
 
 from cgp.networks.model.blocks import stochastic_layers
 from cgp.networks.model.progress import Progress
+from cgp.networks.model.repeated import keys_of
 from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.predict.method import Method, Training, settings_of, with_settings
 from cgp.networks.tasks import Task, as_task
@@ -81,7 +82,7 @@ def calibrate(
         task: "classification" (of inputs or "tokens"), "multilabel" (labels ``(N, C)`` in {0, 1}), "dense" (logits
             ``(N, C, H, W)``, labels ``(N, H, W)``), or "regression", whose labels are values ``(N, C)``; an object such
             as ``Regression(noise=lambda out: out[1])`` says how outputs, variances and representation are taken.
-        train: labelled data that the model was trained on, for "readout".
+        train: labelled data that the model was trained on, for "readout"; none of ``data`` is among them.
         num_samples: number S of draws.
         seed: seed of the draws; the global generators are not affected.
         progress: of a classifier's posterior: whether progress is shown (None: on a terminal, from ten seconds on), or
@@ -115,8 +116,11 @@ def calibrate(
         amplitudes_of(model)
     if obstacle := way.obstacle(model, asked):
         raise ValueError(obstacle)
-    way = way.fit(Training(model, asked, train)) if way.needs_train else way
     kept = list(asked.read(data, model))
+    if way.needs_train:
+        training = Training(model, asked, train)
+        way = way.fit(training)
+        training.check_apart([key for batch in kept for key in keys_of(batch)])
     search = AmplitudeSearch(
         model, num_samples, way.sampling if isinstance(way, Posterior) else "marginal", seed, asked
     )

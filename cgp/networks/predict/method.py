@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -15,6 +15,7 @@ from cgp.networks.guarantees.guarantees import Source
 from cgp.networks.model.fingerprints import logit_temperature
 from cgp.networks.model.inputs import call_model
 from cgp.networks.model.named import Named
+from cgp.networks.model.repeated import check_apart, keys_of
 from cgp.networks.model.shared_prefix import SharedPrefix
 from cgp.networks.model.structural_copy import structural_copy, uncompiled
 from cgp.networks.tasks import Task
@@ -66,8 +67,13 @@ class Training:
         self.returned = prefix.run(lambda model: call_model(model, seen[0].inputs))
         self.features = torch.cat([task.features(plain, batch.inputs).double().cpu() for batch in seen])
         labels = torch.cat([batch.labels.cpu() for batch in seen if batch.labels is not None])
+        self._keys = [key for batch in seen for key in keys_of(batch)]
         self.labels = labels.double() if labels.is_floating_point() else labels
         task.check_training(self.labels, tuple(task.rows(self.returned).shape))
+
+    def check_apart(self, keys: Sequence[int]) -> None:
+        """Refuse what many of some held-out inputs are among, by :func:`cgp.networks.model.repeated.keys_of`."""
+        check_apart("train", keys, self._keys)
 
     @cached_property
     def process(self) -> GPReadout:

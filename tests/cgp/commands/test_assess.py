@@ -151,10 +151,12 @@ _SCORES = {"Mahalanobis": _mahalanobis, "energy": lambda logits, _: -logsumexp(l
 def test_new_inputs_are_answered_by_the_network_where_a_risk_is_asked(saved, tmp_path, capsys):
     """A risk is about the network's own answers, whatever is recommended."""
     rng = np.random.default_rng(0)
-    labels = rng.integers(0, 4, 400)
-    features = np.eye(4)[labels] + 0.3 * rng.normal(size=(400, 4))
-    poor = {"labels": labels, "features": features, "logits": rng.normal(size=(400, 4)) + np.eye(4)[labels]}
-    paths, table = [saved(name, 400, **poor) for name in ("held_out.npz", "train.npz")], tmp_path / "answers.csv"
+    labels = rng.integers(0, 4, 800)
+    features = np.eye(4)[labels] + 0.3 * rng.normal(size=(800, 4))
+    poor = {"labels": labels, "features": features, "logits": rng.normal(size=(800, 4)) + np.eye(4)[labels]}
+    halves = [{key: values[part] for key, values in poor.items()} for part in (slice(400), slice(400, 800))]
+    paths = [saved(f"{name}.npz", 400, **half) for name, half in zip(("held_out", "train"), halves, strict=True)]
+    labels, logits, table = halves[0]["labels"], halves[0]["logits"], tmp_path / "answers.csv"
     plain = ["assess", str(paths[0]), "--train", str(paths[1]), "--answer", str(paths[0]), str(table)]
     right = []
     for more in ([], ["--risk", "0.5"]):
@@ -162,7 +164,7 @@ def test_new_inputs_are_answered_by_the_network_where_a_risk_is_asked(saved, tmp
         classes = np.genfromtxt(table, delimiter=",", skip_header=1)[:, 1]
         right.append(float((classes == labels).mean()))
     assert "--answer FILE TABLE answers new inputs by the GP read-out" in " ".join(capsys.readouterr().out.split())
-    assert right[1] == (poor["logits"].argmax(-1) == labels).mean()
+    assert right[1] == (logits.argmax(-1) == labels).mean()
     assert right[0] > right[1] + 0.2
     assert commands.main([*plain, "--risk", "0.5", "--method", "readout"]) == 2
     assert "--method: expected one with the network's own classes beside --risk" in capsys.readouterr().err
@@ -299,6 +301,13 @@ def test_other_files_must_fit_the_labelled_one(saved, capsys):
     ):
         assert commands.main(["assess", str(path), "--ood", str(other)]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_a_training_file_that_holds_the_labelled_inputs_is_refused(saved, capsys):
+    path = saved("held_out.npz", 400)
+    assert commands.main(["assess", str(path), "--train", str(path)]) == 2
+    message = "cgp assess: --train: expected none of the held-out inputs, got 400 of 400: leave them out of one of the"
+    assert message in capsys.readouterr().err
 
 
 def test_an_interrupt_is_one_line(saved, capsys, monkeypatch):

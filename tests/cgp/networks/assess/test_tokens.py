@@ -114,7 +114,7 @@ def test_padding_after_the_labels_changes_nothing():
 def test_what_was_not_named_is_refused():
     model = tagger()
     part = sentences(model, 30, 6)
-    whole = part[0], part[1].clamp(min=0)
+    whole, (other, tags) = (part[0], part[1].clamp(min=0)), sentences(model, 30, 6, seed=1)
     with pytest.raises(ValueError, match="task='tokens' takes a label for every token"):
         assess(model, [whole])
     with pytest.raises(ValueError, match="ood: expected None with task='tokens', got dict"):
@@ -128,7 +128,7 @@ def test_what_was_not_named_is_refused():
     with pytest.raises(ValueError, match="expected at least 5 inputs with labels"):
         assess(model, [(part[0][:4], part[1][:4])], task="tokens")
     with pytest.raises(ValueError, match=r"model: expected logits \(N, C\) for a read-out to replace"):
-        calibrate(model, [part], method="readout", train=[(part[0], part[1][:, 0].clamp(min=0))])
+        calibrate(model, [part], method="readout", train=[(other, tags[:, 0].clamp(min=0))])
     with pytest.raises(ValueError, match="with task='tokens', got 'readout'"):
         calibrate(model, [part], method="readout", task="tokens", train=[part])
 

@@ -52,13 +52,14 @@ def few_are_kept(monkeypatch):
 
 
 def test_a_large_set_is_read_again_and_scored_whole(few_are_kept, monkeypatch):
-    model, source, options = network(3), Source(), {"num_samples": 2, "train": list(Source())[:5]}
-    streamed = cgp.assess(model, source, ood={"half": lambda x: x / 2, "other": Source()}, **options)
+    model, source, options = network(3), Source(), {"num_samples": 2, "train": list(Source(shuffled=True))[1:6]}
+    ood = {"half": lambda x: x / 2, "other": list(Source(shuffled=True))[1:]}
+    streamed = cgp.assess(model, source, ood=ood, **options)
     assert source.passes > 3
     assert source.most <= 4
     assert streamed.num_labels == BATCHES * SIZE
     monkeypatch.undo()
-    whole = cgp.assess(model, list(Source()), ood={"half": lambda x: x / 2, "other": Source()}, **options)
+    whole = cgp.assess(model, list(Source()), ood=ood, **options)
     assert list(streamed.scores) == list(whole.scores)
     assert streamed.scores["as trained"] == pytest.approx(whole.scores["as trained"])
     assert streamed.detection["half"]["energy"].auroc == pytest.approx(whole.detection["half"]["energy"].auroc)

@@ -281,8 +281,9 @@ def test_sampled_dropout_follows_the_noise():
 
 def test_models_of_hosts_with_attention_take_every_method():
     host = hosts.timm_vit()
-    x, y = torch.randn(20, 3, 16, 16), torch.arange(20) % 5
-    for method, options in (("temperature", {}), ("readout", {"train": [(x, y)]})):
+    x, y = torch.randn(40, 3, 16, 16), torch.arange(40) % 5
+    (x, seen), (y, of_seen) = x.split(20), y.split(20)
+    for method, options in (("temperature", {}), ("readout", {"train": [(seen, of_seen)]})):
         model = calibrate(host.model, [(x, y)], method=method, **options).model
         assert predict(model, x).probabilities.shape == (20, 5)
 
@@ -300,7 +301,7 @@ def test_what_no_read_out_can_replace_is_refused_before_the_fit(size, task, clas
     monkeypatch.setattr(GPReadout, "__init__", lambda *args, **options: pytest.fail("fitted"))
     x = torch.randn(90, 4)
     with pytest.raises(ValueError, match=message):
-        entry(nn.Linear(4, size), [(x, torch.arange(90) % 2)], train=[(x, torch.arange(90) % classes)], task=task)
+        entry(nn.Linear(4, size), [(x, torch.arange(90) % 2)], train=[(x + 1.0, torch.arange(90) % classes)], task=task)
 
 
 class Merging(nn.Linear):
@@ -315,10 +316,11 @@ class Merging(nn.Linear):
 def test_a_read_out_of_a_training_network_reads_what_it_predicts_by():
     torch.manual_seed(0)
     model, x = nn.Sequential(Merging(4, 8), nn.Dropout(0.5), nn.BatchNorm1d(8), nn.Linear(8, 3)), torch.randn(90, 4)
-    data, other = [(x, torch.arange(90) % 3)], copy.deepcopy(model)
+    y, other = torch.arange(90) % 3, copy.deepcopy(model)
+    data, train = [(x[:40], y[:40])], [(x[40:], y[40:])]
     for module in other.modules():
         module.training = False
-    expected = calibrate(other, data, method="readout", train=data)
-    assert calibrate(model, data, method="readout", train=data).nll == expected.nll
+    expected = calibrate(other, data, method="readout", train=train)
+    assert calibrate(model, data, method="readout", train=train).nll == expected.nll
     assert model.training
     assert torch.equal(model[0].weight, other[0].weight)
