@@ -65,8 +65,7 @@ def said_seconds(coming: float, gone: float) -> str:
     said = f"about {coming + gone:.0f} s on one core, {gone:.0f} of them gone"
     if load < _BUSY * cores:
         return said
-    clock = coming * load / cores
-    return f"{said}; {clock:.0f} more on the clock while it is as busy as now, {load:.0f} at work for {cores}"
+    return f"{said}; {coming * load / cores:.0f} more on the clock while {load:.0f} processes share {cores} cores"
 
 
 def shown_by(command: str) -> Callable[..., None]:
