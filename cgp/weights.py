@@ -99,8 +99,11 @@ def load_content(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         Values and tensors.
 
     Raises:
+        FileNotFoundError: if there is no such file.
         ValueError: if the file is damaged, or of another version.
     """
+    if not file.is_file():
+        raise FileNotFoundError(f"folder: expected one that save wrote, got {str(file.parent)!r} without {file.name}")
     tensors, metadata = load_tensors(file)
     plain = json.loads(metadata.get(_PLAIN, "{}"))
     version = plain.get("format_version")

@@ -26,6 +26,8 @@ _FAR = 20.0  # ranges
 def checked_inputs(estimator: Any, *data: Any, **options: Any) -> Any:
     """X, or X and y, checked by scikit-learn; dates and masks, which it would misread as numbers, are rejected."""
     X = data[0]
+    if X is None:
+        raise ValueError("X: expected inputs (n, d), numbers in an array or a frame, got None")
     _refuse_dates("X", X)
     if np.ma.is_masked(X):
         raise ValueError(f"X: expected every value, got a masked array without {np.ma.count_masked(X)} of them")

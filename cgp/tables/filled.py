@@ -13,6 +13,7 @@ from scipy.stats import norm
 
 from cgp.comparisons import student_reach
 from cgp.regression import Posterior
+from cgp.regression.covariances.structure import check_count
 
 from .conformal import Conformal, gap_labels
 from .constrained import ConstrainedPosterior
@@ -250,8 +251,7 @@ class FilledTable:
 
 def _later_rows(table: Table, axis: Axis, steps: int) -> tuple[NDArray[np.float64], Any]:
     """Inputs ``(steps, 1)`` and labels, if any, of the rows that follow by the frequency or median distance."""
-    if steps < 1:
-        raise ValueError(f"steps: expected at least 1, got {steps}")
+    check_count("steps, a number of rows", steps, 1)
     inputs = table.inputs[:, 0]
     distinct = np.unique(inputs)
     if table.inputs.shape[1] != 1 or len(distinct) < 2:

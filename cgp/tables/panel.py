@@ -307,6 +307,8 @@ def _times(table: Table, number: int) -> Array:
     """Times of the rows since the first one of the table."""
     if table.inputs.shape[1] != 1:
         raise ValueError(f"inputs: expected one column for a panel, got {table.inputs.shape[1]}")
+    if not len(table.inputs):
+        raise ValueError(f"X: expected at least one row in each table, got none in table {number}")
     times = np.round(table.inputs[:, 0] - table.inputs[:, 0].min(), _DIGITS)
     if len(np.unique(times)) < len(times):
         raise ValueError(f"X: expected rows at different times in each table, got two at one in table {number}")

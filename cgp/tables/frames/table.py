@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from numbers import Number
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -151,11 +152,13 @@ class Table(NamedTuple):
 
 
 def check_is_table(given: Any) -> None:
-    """Refuse a path in the place of a table."""
+    """Refuse what is no table: a path, nothing, a number, a mapping."""
     if isinstance(given, str | PathLike):
         raise ValueError(
             f"X: expected a table, got a path: cgp.tables.read_table({str(given)!r}).frame is the table of a file"
         )
+    if given is None or isinstance(given, Number | Mapping):
+        raise ValueError(f"X: expected a table: a frame or a series of pandas, or an array (n, k), got {given!r}")
 
 
 def input_columns(inputs: Any) -> list[Any]:
@@ -189,7 +192,9 @@ def read_table(
         >>> table.inputs.T, int(table.missing.sum())
         (array([[0., 1.]]), 1)
     """
-    columns, is_new = input_columns(inputs), axis is None
+    columns, codes, is_new = input_columns(inputs), _codes(codes), axis is None
+    if is_new and not len(given):
+        raise ValueError("X: expected at least one row, got none")
     if hasattr(given, "iloc"):
         frame = given if hasattr(given, "columns") else given.to_frame()
         _check_columns(frame, columns)
@@ -200,6 +205,10 @@ def read_table(
         numbers, values = axis.numbers(frame, first), np.column_stack(parts) if parts else np.empty((len(frame), 0))
     else:
         array = np.ma.filled(given.astype(np.float64), np.nan) if np.ma.isMaskedArray(given) else np.asarray(given)
+        if array.ndim != 2:
+            raise ValueError(
+                f"X: expected an array (n, k), got shape {array.shape}: array.reshape(-1, 1) is one column"
+            )
         _check_numbers(columns, array.shape[1])
         axis = Axis.of_rows()
         chosen = [int(column) % array.shape[1] for column in columns]
@@ -208,7 +217,6 @@ def read_table(
         numbers = array[:, chosen].astype(np.float64) if chosen else axis.numbers(array, first)
     if not positions:
         raise ValueError("X: expected a column to fill besides the inputs, got none")
-    codes = np.atleast_1d(np.asarray(codes, dtype=np.float64))
     values = np.where(np.isin(values, [*codes, *codes.astype(np.float32)]), np.nan, values)
     _check_values(numbers, values, names)
     table = Table(given, numbers, values, positions, names, np.zeros(values.shape, dtype=bool))
@@ -246,6 +254,17 @@ def _observations(table: Table) -> list[tuple[Any, ...]]:
     rows, columns = np.nonzero(~table.missing)
     parts = [columns, table.values[rows, columns], *table.inputs[rows].T]
     return list(zip(*(part.tolist() for part in parts), strict=True))
+
+
+def _codes(given: Any) -> Array:
+    """What stands for what is missing, as numbers."""
+    try:
+        return np.atleast_1d(np.asarray(given, dtype=np.float64))
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"missing_values: expected a number, or several, got {given!r}: text is replaced beforehand, "
+            "frame.replace('ND', float('nan')), and in a file by cgp.tables.read_table(path, missing=['ND'])"
+        ) from error
 
 
 def _check_columns(frame: Any, columns: list[Any]) -> None:

@@ -145,7 +145,7 @@ def test_totals_before_they_are_complete_are_those_of_the_joint_covariance(imput
     weights = np.linspace(1.0, 2.0, 48)
     weighted = imputer.aggregate("D", "mean", weights=pd.Series(weights, later.index), steps=8)
     np.testing.assert_allclose(weighted.total, imputer.aggregate("D", "mean", weights=weights, steps=8).total)
-    with pytest.raises(ValueError, match="steps: expected at least 1, got -1"):
+    with pytest.raises(ValueError, match="steps, a number of rows: expected an integer of at least 1, got -1"):
         imputer.aggregate("D", steps=-1)
     array = frame().to_numpy()
     by_number = CorrelatedGPImputer(kernel="matern32", **QUICK).fit(array).aggregate(np.arange(48) // 8, steps=8)

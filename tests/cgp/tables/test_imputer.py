@@ -454,3 +454,53 @@ def test_a_path_or_a_class_is_no_table_and_no_imputer():
                 use(given)
     with pytest.raises(ValueError, match="imputer: expected a CorrelatedGPImputer.*, got <class"):
         assess_gaps(frame(), CorrelatedGPImputer)
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda f, use: use(f.iloc[:0]), "X: expected at least one row, got none"),
+        (lambda f, use: use(f["a"].iloc[:0]), "X: expected at least one row, got none"),
+        (lambda f, use: use(None), r"X: expected a table: a frame or a series .*, or an array \(n, k\), got None"),
+        (lambda f, use: use({"a": [1.0]}), "X: expected a table: .*, got {'a'"),
+    ],
+)
+def test_what_is_no_table_is_said_at_once(use, message):
+    for function in (CorrelatedGPImputer().fit, CorrelatedGPImputer().estimate, assess_gaps):
+        with pytest.raises(ValueError, match=message):
+            use(frame(), function)
+
+
+def test_panels_and_arrays_without_what_a_table_has_are_refused():
+    with pytest.raises(ValueError, match="X: expected at least one row in each table, got none in table 1"):
+        CorrelatedGPImputer().fit([frame(), frame()[:0]])
+    with pytest.raises(ValueError, match=r"X: expected an array \(n, k\), got shape \(2,\): array.reshape"):
+        assess_gaps([1.0, 2.0])
+    with pytest.raises(ValueError, match=r"X: expected inputs \(n, d\), numbers .*, got None"):
+        CorrelatedGPRegressor().fit(None, np.zeros(3))
+
+
+def test_codes_that_are_no_numbers_are_refused():
+    imputer = CorrelatedGPImputer(missing_values=["ND", -9])
+    for use in (imputer.fit, lambda table: imputer.fit([table, table]), lambda table: assess_gaps(table, imputer)):
+        with pytest.raises(
+            ValueError, match=r"missing_values: expected a number, or several, got \['ND', -9\]: text is"
+        ):
+            use(frame())
+
+
+def test_durations_are_no_number_of_rows():
+    imputer = CorrelatedGPImputer(**QUICK).fit(frame())
+    for ask in (imputer.forecast, lambda steps: imputer.aggregate(steps=steps)):
+        with pytest.raises(
+            ValueError, match="steps, a number of rows: expected an integer of at least 1, got '2 days'"
+        ):
+            ask("2 days")
+
+
+@pytest.mark.parametrize(("kind", "file"), [(CorrelatedGPImputer, "imputer"), (CorrelatedGPRegressor, "regressor")])
+def test_folders_that_save_did_not_write_are_named(kind, file):
+    with pytest.raises(
+        FileNotFoundError, match=f"folder: expected one that save wrote, got 'nothing' without {file}.safe"
+    ):
+        kind.load("nothing")
