@@ -127,11 +127,7 @@ class GapReport:
         Returns:
             True for a claim.
         """
-        places = 1 + len(self.strata.weights) if len(self.strata.weights) > 1 else 1
-        comparisons = places * math.perm(len(self.trials), 2)
-        difference, degrees = self._difference(method, other, label)
-        enough = self._strata(label).num_blocks >= FEWEST_BLOCKS
-        return enough and (-difference).exceeds(LEAST_GAIN, critical_value(comparisons, degrees))
+        return self._is_claimed(*self._difference(method, other, label), label, LEAST_GAIN)
 
     def best(self) -> Any:
         """The recommended imputer, fitted to the whole table.
@@ -240,7 +236,7 @@ class GapReport:
             from cgp import plotting
 
         panels = {
-            f"{_described(label)}\n{self._strata(label).num_blocks} blocks": {
+            f"{_described(label)}\n{_counted(self._strata(label).num_blocks, 'block')}": {
                 name: self._strata(label).difference(trial.scores.nll)[0] for name, trial in self.trials.items()
             }
             for label in self.strata.weights
@@ -270,7 +266,16 @@ class GapReport:
             among = f" among comparisons of {len(names)} methods" if len(names) > 2 else ""
             parts.append(f"that it differs from {self._gains(level)} nats may be chance{among}")
         first = f"{method[0].upper()}{method[1:]} is enough" if parts and not simpler else f"Use {method}"
-        return f"{first}{': ' if parts else ''}{'; '.join(parts)}."
+        return f"{first}{': ' if parts else ''}{'; '.join(parts)}{self._of_values()}."
+
+    def _of_values(self) -> str:
+        """The method whose squared error is clearly below that of the recommended one, if there is any."""
+        errors = {name: trial.scores.squared_error for name, trial in self.trials.items()}
+        best, method = min(errors, key=lambda name: self.strata.mean(errors[name])), self.method
+        if not self._is_claimed(*self.strata.difference(errors[best] - errors[method]), None, 0.0):
+            return ""
+        first, second = (self.strata.mean(errors[name]) for name in (best, method))
+        return f"; for values alone, {best}: squared error {first:.4f} against {second:.4f}"
 
     def _gains(self, others: list[str]) -> str:
         gains = [(name, self.difference(name, self.method)) for name in others]
@@ -291,7 +296,9 @@ class GapReport:
         """Limits of the comparison."""
         parts = []
         if self.strata.num_blocks < FEWEST_BLOCKS:
-            parts.append(f"{self.strata.num_blocks} hidden blocks show little: at least {FEWEST_BLOCKS} are needed.")
+            count = self.strata.num_blocks
+            shown = f"{_counted(count, 'hidden block')} show{'s' * (count == 1)} little"
+            parts.append(f"{shown}: at least {FEWEST_BLOCKS} are needed.")
         if not self.has_gaps:
             parts.append("The table has no gaps: single values and runs of a few lengths were hidden.")
         if self.totals is not None:
@@ -313,6 +320,13 @@ class GapReport:
         first, second = self.trials[method].scores.nll, self.trials[other].scores.nll
         return self._strata(label).difference(first - second)
 
+    def _is_claimed(self, difference: Difference, degrees: float, label: str | None, least: float) -> bool:
+        """Whether a difference of scores is below 0 by more than it is by chance for the best of all comparisons."""
+        places = 1 + len(self.strata.weights) if len(self.strata.weights) > 1 else 1
+        comparisons = places * math.perm(len(self.trials), 2)
+        enough = self._strata(label).num_blocks >= FEWEST_BLOCKS
+        return enough and (-difference).exceeds(least, critical_value(comparisons, degrees))
+
     def _check(self, method: str) -> None:
         if method not in self.trials:
             raise ValueError(f"method: expected one of {list(self.trials)}, got {method!r}")
@@ -322,3 +336,8 @@ def _described(label: str) -> str:
     """A class of gaps in words."""
     length, _, edge = label.partition(" ")
     return f"gaps of {length} row{'' if length == '1' else 's'}{edge and ' ' + edge}"
+
+
+def _counted(count: int, what: str) -> str:
+    """A number of things in words."""
+    return f"{count} {what}{'' if count == 1 else 's'}"

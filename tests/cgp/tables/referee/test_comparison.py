@@ -136,6 +136,26 @@ def test_few_blocks_leave_the_default_and_say_so():
     assert not any(report.is_ahead(a, b) for a in report.trials for b in report.trials if a != b)
 
 
+@pytest.mark.parametrize(
+    ("blocks", "gain", "said"), [(60, 0.5, True), (60, 0.0, False), (9, 0.5, False), (60, -0.5, False)]
+)
+def test_a_method_of_clearly_smaller_errors_is_named_for_values(blocks, gain, said):
+    """The likelihood recommends the last method."""
+    rng = np.random.default_rng(0)
+    report = report_of(0.1 * rng.normal(size=(2, blocks)) + np.array([[1.0], [0.5]]))
+    squares = 1.0 + 0.1 * rng.normal(size=(2, blocks)) - np.array([[gain], [0.0]])
+    trials = {
+        name: trial._replace(scores=trial.scores._replace(squared_error=square))
+        for (name, trial), square in zip(report.trials.items(), squares, strict=True)
+    }
+    report = dataclasses.replace(report, trials=trials)
+    assert report.method == "method 1"
+    means = squares.mean(axis=1)
+    clause = f"; for values alone, method 0: squared error {means[0]:.4f} against {means[1]:.4f}."
+    assert (clause in report.sentence) == said
+    assert ("for values alone" in report.sentence) == said
+
+
 def test_a_later_method_replaces_the_default_only_with_a_claim():
     rng = np.random.default_rng(0)
     for gain, chosen in ((0.0, "method 1"), (0.5, "method 2")):
@@ -459,6 +479,13 @@ def test_progress_is_one_line(capfd):
     assert "lines, masking 2 of 2" in error
     assess_gaps(with_gaps(values), methods={"lines": LinearInterpolation()}, maskings=2)
     assert capfd.readouterr().err == ""
+
+
+def test_one_block_is_counted_as_one():
+    nll = np.random.default_rng(0).normal(size=(2, 13))
+    titles = [ax.get_title() for ax in report_of(nll, ["1"] + ["2–4"] * 12).plot().axes]
+    assert [title.split("\n")[1] for title in titles] == ["1 block", "12 blocks"]
+    assert "1 hidden block shows little: at least 10 are needed." in report_of(nll[:, :1]).sentence
 
 
 def test_the_picture_has_a_panel_for_each_class_and_a_row_for_each_method():
