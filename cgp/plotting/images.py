@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import FigureBase
 from matplotlib.image import AxesImage
+from matplotlib.ticker import FuncFormatter, LogLocator
 from numpy.typing import NDArray
 
 from cgp.plotting._arrays import Array, as_array, as_image
@@ -55,21 +56,24 @@ def variance_maps(
     *,
     rows: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
+    relative: bool = True,
     scale: str = "linear",
-    label: str = "Predictive variance",
+    label: str | None = None,
     figure: FigureBase | None = None,
 ) -> NDArray[np.object_]:
-    """A table of variance maps on one scale of colours, the inputs in the first column.
+    """A table of variance maps, each column in units of its own, the inputs in the first column.
 
-    Rows and columns can be, for example, layers of one image, heads of each layer, or the layers of several images.
+    Columns can be heads or layers, whose variances have no common unit: each is divided by its median over the images;
+    where one image has several rows, such as layers with their heads, each map by its own.
 
     Args:
         images: One image, shown in the first row, or R images, one per row; each as in `variance_map`.
         variance: Variances of the patches, (K, h, w) for one row or (R, K, h, w).
         rows: Names of the rows.
         columns: Names of the K columns after the first; by default heads, as `Prediction.patch_variance` has them.
+        relative: Whether variances are divided by medians; False shows them as they are, on one scale.
         scale: Scale of the colours, "linear" or "log": variances around softmax's mean differ by orders of magnitude.
-        label: Name of the colour bar.
+        label: Name of the colour bar; by default what is shown.
         figure: Figure or subfigure to draw in; by default a new one of two columns' width.
 
     Returns:
@@ -88,6 +92,12 @@ def variance_maps(
     grids = grids[None] if grids.ndim == 3 else grids
     num_rows, num_columns = grids.shape[:2]
     pictures = _as_images(images, num_rows)
+    several = len(pictures) == num_rows > 1
+    if relative:
+        grids = grids / _units(grids, (0, 2, 3) if several else (2, 3))
+    if label is None:
+        of = "column" if several else "map"
+        label = f"Variance / median of its {of}" if relative else "Predictive variance"
     columns = _names(columns, num_columns, "columns") or [f"head {index + 1}" for index in range(num_columns)]
     rows = _names(rows, num_rows, "rows")
     cell = min(WIDE / (num_columns + 1.6), 1.6)
@@ -175,6 +185,12 @@ def _as_variance(values: Any, ndim: int | tuple[int, ...]) -> Array:
     return grid
 
 
+def _units(variance: Array, axes: tuple[int, ...]) -> Array:
+    """The medians over some axes, one where there is no variance."""
+    medians = np.median(variance, axis=axes, keepdims=True)
+    return np.where(medians > 0, medians, 1.0)
+
+
 def _as_images(images: Any, rows: int) -> list[Array]:
     """One image, or one per row; (3, H, W) with three rows means three grey images."""
     shape = tuple(np.shape(images))
@@ -231,6 +247,9 @@ def _overlay(ax: Axes, grey: Array, grid: Array, norm: Normalize) -> AxesImage:
 
 def _finish_bar(bar: Any, label: str) -> None:
     bar.set_label(label)
+    if isinstance(bar.norm, LogNorm):  # 1, 2 and 5 in place of powers of ten, of which there may be one
+        bar.locator, bar.formatter = LogLocator(subs=(1.0, 2.0, 5.0)), FuncFormatter(lambda value, _: f"{value:g}")
+        bar.minorticks_off()
     # The bar lies on the mean grey of the images, so that its colours are those of the maps.
     bar.ax.set_facecolor("0.5")
     bar.outline.set_visible(False)

@@ -60,7 +60,7 @@ model = cgp.convert(vit, "cgp", layers="all")
 # %%
 # A digit and what became of it
 # -----------------------------
-# Columns are the layers, averaged over heads. Layers differ in scale, so each is divided by the median of what it
+# Columns are the layers, averaged over heads. Heads differ in scale, so each is divided by the median of what it
 # shows on 100 familiar images.
 
 generator = torch.Generator().manual_seed(0)
@@ -75,16 +75,18 @@ changed = cgp.predict(model, shown, 1, seed=0)
 
 
 def relative(layer):
-    """Variance (images, rows, columns) of a layer over that of familiar images."""
-    return changed.patch_variance(layer).mean(1) / usual.patch_variance(layer).mean(1).median()
+    """Variance (images, heads, rows, columns) of each head of a layer over its median on familiar images."""
+    familiar = usual.patch_variance(layer).transpose(0, 1).flatten(1).median(1).values
+    return changed.patch_variance(layer) / familiar[:, None, None]
 
 
+look = {"relative": False, "scale": "log", "label": "Variance / its median\non familiar images"}
 variance_maps(
     shown,
-    torch.stack([relative(layer) for layer in range(3)], 1),
+    torch.stack([relative(layer).mean(1) for layer in range(3)], 1),
     rows=["unchanged", "half covered", "inverted", "noise"],
     columns=["layer 1", "layer 2", "layer 3"],
-    label="Variance / its median on familiar images",
+    **look,
 )
 
 # %%
@@ -94,15 +96,14 @@ variance_maps(
 # --------------------
 # Heads look at different things, and are unsure of different things.
 
-heads = changed.patch_variance(0)[1]
-variance_maps(covered, heads)
+variance_maps(covered, relative(0)[1], **look)
 
 # %%
 # One map by itself
 # -----------------
 # The variance lies over the image in grey.
 
-variance_map(covered, relative(0)[1], label="Variance / its median\non familiar images")
+variance_map(covered, relative(0)[1].mean(0), label="Variance / its median\non familiar images")
 
 # %%
 # What a map says, and what it does not

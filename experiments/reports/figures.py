@@ -174,7 +174,7 @@ def _variance(key: str, methods: Methods) -> Figure | None:
         figure = Figure(figsize=(_WIDTH, (cell + 0.05) * len(maps) + 0.3), layout="constrained")
         # Variances around softmax's mean differ by orders of magnitude.
         scale = "log" if maps.max() > 100 * np.median(maps) else "linear"
-        variance_maps(images, maps, scale=scale, label="variance", figure=figure)
+        variance_maps(images, maps, scale=scale, figure=figure)
     return figure
 
 

@@ -195,6 +195,7 @@ def maps(*, out: Path = Path("docs/images/dinov2-maps.png")) -> None:
         maps,
         rows=names,
         columns=[f"layer {layer + 1}" for layer in _LAYERS],
+        relative=False,
         label="Variance / its median on the whole photograph",
     )
     write_atomically(out, lambda aside: axes.flat[0].figure.savefig(aside, format="png", dpi=150))

@@ -48,9 +48,9 @@ def test_colours_of_the_bar_are_those_of_the_map():
     assert np.abs(colour(ax, 0.25, 0.5) - colour(ax, 0.75, 0.5)).max() > 80
 
 
-def test_table_of_heads_shares_one_scale():
+def test_table_of_heads_shares_one_scale_if_it_is_not_relative():
     variance = np.random.default_rng(0).random((3, 2, 2))
-    axes = variance_maps(GREY, variance)
+    axes = variance_maps(GREY, variance, relative=False)
     assert axes.shape == (1, 4)
     np.testing.assert_array_equal(axes[0, 0].images[0].get_array(), GREY)
     for ax, grid in zip(axes[0, 1:], variance, strict=True):
@@ -66,7 +66,19 @@ def test_table_of_heads_of_one_image():
     assert not axes[1, 0].images
     assert [ax.get_ylabel() for ax in axes[:, 1]] == ["layer 1", "layer 2"]
     assert [ax.get_title() for ax in axes[0]] == ["input", "a", "b", "c"]
-    np.testing.assert_array_equal(axes[1, 3].images[1].get_array(), variance[1, 2])
+    np.testing.assert_allclose(axes[1, 3].images[1].get_array(), variance[1, 2] / np.median(variance[1, 2]))
+    assert axes[0, 0].figure.axes[-1].get_ylabel() == "Variance / median of its map"
+
+
+def test_heads_are_shown_in_units_of_their_own():
+    variance = np.random.default_rng(0).random((2, 3, 2, 2))
+    axes = variance_maps([GREY, GREY], variance)
+    shown = [[ax.images[1].get_array() for ax in row[1:]] for row in axes]
+    np.testing.assert_allclose(shown, variance / np.median(variance, axis=(0, 2, 3))[:, None, None])
+    louder = variance_maps([GREY, GREY], variance * np.array([1.0, 100.0, 1e-6])[:, None, None])
+    np.testing.assert_allclose([[ax.images[1].get_array() for ax in row[1:]] for row in louder], shown)
+    assert axes[0, 0].figure.axes[-1].get_ylabel() == "Variance / median of its column"
+    assert not variance_maps(GREY, np.zeros((1, 2, 2)))[0, 1].images[1].get_array().any()
 
 
 @pytest.mark.parametrize(
@@ -99,7 +111,9 @@ def test_gallery_is_sorted_and_marks_errors():
 
 def test_a_logarithmic_scale_shows_orders_of_magnitude_and_takes_zero():
     grid = np.array([[0.0, 1e-4], [1e-2, 1.0]])
-    norm = variance_maps(np.eye(4), grid[None], scale="log")[0, 1].images[-1].norm
+    axes = variance_maps(np.eye(4), grid[None], scale="log", relative=False)
+    bar, norm = axes[0, 0].figure.axes[-1], axes[0, 1].images[-1].norm
+    assert {"0.001", "0.01", "0.1"} <= {text.get_text() for text in bar.get_yticklabels()}
     assert (norm.vmin, norm.vmax) == (1e-4, 1.0)
     np.testing.assert_allclose(norm(grid), [[0, 0], [0.5, 1]], atol=1e-12)
     assert variance_maps(np.eye(4), np.zeros((1, 2, 2)), scale="log").shape == (1, 2)
