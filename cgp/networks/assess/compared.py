@@ -15,6 +15,7 @@ from cgp.networks.methods.known import Posterior
 from cgp.networks.model.blocks import stochastic_layers
 from cgp.networks.predict.method import Method, Training
 from cgp.networks.tasks import Classification, Task
+from cgp.spelling import meant
 
 __all__ = ["Comparable", "Compared", "Entry", "compared", "entries_of"]
 
@@ -121,7 +122,7 @@ def _named(thing: Comparable, task: Task) -> Method | Detector | SetScore:
     if not set(thing.split(" + ")) <= set(InputScore.known):
         sums = (name for name in DETECTORS if " + " in name)
         names = (*Method.names(), *InputScore.known, *sums, *SetScore.known)
-        raise ValueError(f"compare: expected some of {names}, or objects, got {thing!r}")
+        raise ValueError(f"compare: expected some of {names}, or objects, got {thing!r}{meant([thing], names)}")
     return Detector(thing, task)
 
 

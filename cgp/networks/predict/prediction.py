@@ -131,9 +131,14 @@ class Prediction(Guarantees):
             ``(N, h, rows, columns)``; class and register tokens are left out.
 
         Raises:
-            ValueError: if there is no such layer, or the patches do not fill the grid.
+            ValueError: if there is no stochastic layer, or not this one, or the patches do not fill the grid.
         """
         names = list(self.token_variance)
+        if not names:
+            raise ValueError(
+                "patch_variance: expected a prediction by stochastic attention layers, got one without any: "
+                "model = cgp.convert(model) before cgp.predict, if it has attention"
+            )
         if isinstance(layer, int) and -len(names) <= layer < len(names):
             layer = names[layer]
         if layer not in self.token_variance:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -109,6 +110,8 @@ def test_token_variance_is_the_blocks_on_the_mean_path():
     assert torch.equal(prediction.patch_variance("blocks.1.attn.gp"), prediction.patch_variance(0))
     with pytest.raises(ValueError, match="layer: expected one of"):
         prediction.patch_variance(2)
+    with pytest.raises(ValueError, match="patch_variance: expected a prediction by stochastic attention layers"):
+        replace(prediction, token_variance={}).patch_variance()
 
 
 @settings(max_examples=10)
