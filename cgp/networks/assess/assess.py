@@ -197,7 +197,7 @@ class _Comparison:
         )
 
     def _least(self, outcomes: Mapping[str, Outcome], beyond: list[str], groups: Any) -> dict[str, float]:
-        """Lower bounds of the gains that may be recommended, all of which hold with a probability of 95 %."""
+        """Lower bounds of the gains that may be recommended, with a probability of 95 %: of each test of a report."""
         first, alone = next(iter(outcomes)), self.task.parameter
         pairs = dict.fromkeys(beyond, alone) | ({} if first == alone else {alone: first})
         bounds = {}
@@ -208,7 +208,7 @@ class _Comparison:
                 plan = self.tuned.plan(self.entries[name])
                 harm = harm_of_temperatures((t for _, t in plan.values()), outcomes[other].losses, self.size)
             values, largest = of_groups(gains, groups)
-            bounds[name] = least_mean(values, -harm * largest, LEVEL / len(pairs))
+            bounds[name] = least_mean(values, -harm * largest, LEVEL / (1 if name == alone else len(beyond)))
         return bounds
 
     def _source(self, method: Method) -> Source:

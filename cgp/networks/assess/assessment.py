@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.stats import norm
 from torch import nn
 
-from cgp.comparisons import Difference, critical_value
+from cgp.comparisons import LEVEL, Difference, critical_value
 from cgp.extras import needs_extra
 from cgp.networks.detect.detector import Detector
 from cgp.networks.detect.scores import DrawnScore
@@ -23,6 +24,7 @@ from cgp.networks.predict.method import Method, Settings, as_assessed, with_sett
 from cgp.networks.predict.prediction import data_frame
 from cgp.networks.tasks import Task
 from cgp.networks.tasks.metrics import LabelledScores, ValueErrors
+from cgp.spelling import meant
 
 from .claims import FEWEST_LABELS, FEWEST_WRONG, LEAST_NATS, Detection, Sets, best_detector
 from .words import about_detection, about_methods, tables
@@ -54,9 +56,9 @@ class Assessment:
         differences: for each method and each of "nll", "brier" and "accuracy", of values "nll" and "crps", the paired
             difference to the first one.
         beyond: paired difference in NLL to the temperature or scale alone, of every method that does more.
-        least: lower bound of the gain of the temperature or scale over the network as trained, and of those over it:
-            all of them hold with a probability of 95 %, whatever the distribution of the differences
-            (:func:`cgp.networks.assess.gains.least_mean`).
+        least: lower bound of the gain of the temperature or scale over the network as trained, which holds with a
+            probability of 95 %, and of those over it, which all hold with 95 %, whatever the distribution of the
+            differences (:func:`cgp.networks.assess.claims.least_mean`).
         detection: results for each set of other inputs, by its name, and each detector.
         sets: results of prediction sets, by the name of their score, if any was compared.
         num_labels: labels of the validation data, or rows of values.
@@ -106,7 +108,9 @@ class Assessment:
         name = self.method if method is None else self._row(method)
         names = self._named if detectors is None else tuple(detectors)
         if missing := [name for name in names if name not in self.fitted]:
-            raise ValueError(f"detectors: expected some of {tuple(self.fitted)}, got {missing[0]!r}")
+            raise ValueError(
+                f"detectors: expected some of {tuple(self.fitted)}, got {missing[0]!r}{meant(missing, self.fitted)}"
+            )
         if fingerprint(model) != self.weights:
             kind = type(uncompiled(model)).__name__
             raise ValueError(
@@ -143,8 +147,9 @@ class Assessment:
         Of the methods that do more than a temperature or scale, the best that lowers the NLL of that alone; else that
         alone, if it lowers the NLL of the network as trained, or that has no distribution; else "as trained". A
         difference counts if it is above .002 nats and above its standard error times the critical value for the best of
-        as many comparisons (:func:`cgp.comparisons.critical_value`), if its lower bound is above 0, among at least 20
-        labels, of classes with 5 wrong answers.
+        as many methods (:func:`cgp.comparisons.critical_value`), if its lower bound is above 0, among at least 20
+        labels, of classes with 5 wrong answers. The temperature or scale has one parameter and cannot change an answer:
+        it is tested by itself, one-sided at 5 %, whatever else is compared.
         """
         first, alone, gains = next(iter(self.scores)), self.task.parameter, self.beyond
         if not self.has_enough_labels:
@@ -164,7 +169,8 @@ class Assessment:
             Whether the gain is clear.
         """
         change = self.beyond.get(method, self.differences[method]["nll"])
-        is_large = (-change).exceeds(LEAST_NATS, critical_value(len(self.least)))
+        needed = critical_value(len(self.beyond)) if method in self.beyond else float(norm.isf(LEVEL))
+        is_large = (-change).exceeds(LEAST_NATS, needed)
         return is_large and (not bounded or self.least[method] > 0.0)
 
     @property
@@ -279,7 +285,7 @@ class Assessment:
         row = method if method in self.choices else by_name.get(method)
         if row is None:
             names = tuple(dict.fromkeys([*self.choices, *by_name]))
-            raise ValueError(f"method: expected one of {names}, got {method!r}")
+            raise ValueError(f"method: expected one of {names}, got {method!r}{meant([method], names)}")
         return row
 
     @property

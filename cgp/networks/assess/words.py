@@ -53,29 +53,27 @@ def _detection_rows(detection: Mapping[str, Mapping[str, Detection]], measure: s
 
 
 def about_methods(report: Assessment) -> str:
-    """The method to use, with its benefit."""
+    """The method to use, then why: a claim in each sentence."""
     method, task = report.method, report.task
     plain, alone = _plain(report), report.choices[task.parameter].method
     if not report.has_enough_labels:
         return _too_few(report)
     if method in report.beyond:
-        advice = report.choices[method].method.advice(task)
         change = f"its NLL differs from that of {plain} by {report.beyond[method]} nats"
-        return f"Use {advice}: {change}{_costs(report, method)}."
-    nothing = f", to which {_nothing_added(report)}" if report.beyond else ""
+        return " ".join([f"Use {report.choices[method].method.advice(task)}: {change}.", *_costs(report, method)])
     call = f" (calibrate with method={alone.call})" if not task.has_classes else ""
     if "as trained" not in report.scores:
-        return f"Use {plain}{call}{nothing}."
+        return " ".join([f"Use {plain}{call}.", *_others(report)])
     change = _in_nats(report.differences[task.parameter]["nll"])
     if method == task.parameter:
-        return f"Use {plain}{call}{nothing}; it changes the NLL by {change}{_costs(report, method)}."
-    beyond = f" beyond {plain}, {_nothing_added(report)}, and" if report.beyond else ""
-    risk = (
-        "; none of these labels is wrong and sure, and one that is may cost more than that gain: more labels may make "
-        f"it clear, and report.apply(model, {task.parameter!r}) takes the risk"
-    )
-    is_open = report.is_clear(task.parameter, bounded=False)
-    return f"Use the model as it is:{beyond} {plain} changes its NLL by {change}{risk if is_open else ''}."
+        return " ".join(
+            [f"Use {plain}{call}. It changes the NLL by {change}.", *_costs(report, method), *_others(report)]
+        )
+    said = [f"Use the model as it is. {plain[0].upper()}{plain[1:]} changes its NLL by {change}."]
+    if report.is_clear(task.parameter, bounded=False):
+        said.append("None of these labels is wrong and sure, and one that is may cost more than that gain.")
+        said.append(f"More labels may make it clear, and report.apply(model, {task.parameter!r}) takes the risk.")
+    return " ".join([*said, *_others(report)])
 
 
 def _plain(report: Assessment) -> str:
@@ -100,28 +98,35 @@ def _in_nats(change: Difference) -> str:
     return f"{change} nats" if max(abs(change.mean), change.error) >= 5e-5 else "less than 0.0001 nats"
 
 
-def _nothing_added(report: Assessment) -> str:
-    """That methods add nothing to the likelihood, or a gain that may be chance, and what else they improve."""
+def _others(report: Assessment) -> list[str]:
+    """What methods add to the temperature or scale: nothing, harm, or a gain that may be chance; what else improves."""
     labels = {name: report.choices[name].method.label for name in report.beyond}
-    named = {name: f"the {labels[name]} (NLL {_in_nats(change)})" for name, change in report.beyond.items()}
-    ahead = [name for name, change in report.beyond.items() if (-change).exceeds(0.0, 2.0)]
-    level = [named[name] for name in named if name not in ahead]
-    said = [f"{' and '.join(level)} add{'s' if len(level) == 1 else ''} nothing"] if level else []
-    said += [f"{named[name]} adds a gain that is not sure ({_why_not(report, name)})" for name in ahead]
-    better = [words for name, label in labels.items() for words in _better(report, name, label)]
-    also = f" {'besides' if ahead else 'but'} {' and '.join(better)}" if better else ""
-    return " and ".join(said) + also
+    groups: dict[str, list[str]] = {"not sure": [], "nothing": [], "worse": []}
+    for name, change in report.beyond.items():
+        if (-change).exceeds(0.0, 2.0):
+            gain = f"the {labels[name]} changes the NLL by {_in_nats(change)}"
+            groups["not sure"].append(f"{gain}, which is not sure: {_why_not(report, name)}")
+        else:
+            kind = "worse" if change.exceeds(0.0, 2.0) else "nothing"
+            groups[kind].append(f"the {labels[name]} (NLL {_in_nats(change)})")
+    said = groups["not sure"]
+    for kind, (one, several) in (("nothing", ("adds nothing", "add nothing")), ("worse", ("is worse", "are worse"))):
+        if found := groups[kind]:
+            said.append(f"{' and '.join(found)} {one if len(found) == 1 else several}")
+    first = [f"Beyond it, {words}." for words in said[:1]]
+    rest = [f"{words[0].upper()}{words[1:]}." for words in said[1:]]
+    return [*first, *rest, *(words for name, label in labels.items() for words in _better(report, name, label))]
 
 
 def _why_not(report: Assessment, name: str) -> str:
     """Why a gain of more than two standard errors is not recommended."""
-    gain, count = -report.beyond[name], len(report.least)
-    errors, needed = f"{gain.mean / gain.error:.1f} errors", critical_value(count)
+    gain = -report.beyond[name]
+    errors, needed = f"{gain.mean / gain.error:.1f} errors", critical_value(len(report.beyond))
     if not gain.exceeds(0.0, needed):
-        return f"{errors}, where the best of {count} comparisons needs {needed:.1f}"
+        return f"it is {errors}, where the best of {len(report.beyond)} methods needs {needed:.1f}"
     if gain.mean <= LEAST_NATS:
-        return f"{errors}, but below {LEAST_NATS} nats"
-    return f"{errors}, but rare answers that none of these labels shows may undo it"
+        return f"it is {errors}, but below {LEAST_NATS} nats"
+    return "rare answers that none of these labels shows may undo it"
 
 
 def _better(report: Assessment, name: str, label: str) -> list[str]:
@@ -129,23 +134,23 @@ def _better(report: Assessment, name: str, label: str) -> list[str]:
     changes, scores = report.differences[name], report.scores
     nothing, plain = Difference(0.0, 0.0), report.task.parameter
     accuracy, brier = changes.get("accuracy", nothing), changes.get("brier", nothing)
-    words = []
+    said = []
     if accuracy.exceeds(_LEAST_ACCURACY, 2.0):
-        words.append(f"accuracy ({_in_points(accuracy)} by the {label}: report.apply(model, {name!r}))")
+        said.append(f"The {label} changes the accuracy by {_in_points(accuracy)}: report.apply(model, {name!r}).")
     if (-brier).exceeds(0.0, 2.0) and scores[name]["brier"] < scores[plain]["brier"] - brier.error:
-        words.append(f"the Brier score ({brier} by the {label})")
-    return words
+        said.append(f"The {label} changes the Brier score by {brier}.")
+    return said
 
 
 def _in_points(change: Difference) -> str:
     return f"{100 * change.mean:+.1f} ± {100 * change.error:.1f} points"
 
 
-def _costs(report: Assessment, method: str) -> str:
+def _costs(report: Assessment, method: str) -> list[str]:
     """What gets worse by a method that lowers the NLL: calibration error, Brier score or accuracy."""
     first = next(iter(report.scores))
     if method == first or not report.task.has_classes:
-        return ""
+        return []
     before, after = report.scores[first], report.scores[method]
     changes = dict.fromkeys(("brier", "accuracy"), Difference(0.0, 0.0)) | report.differences[method]
     parts = []
@@ -155,7 +160,7 @@ def _costs(report: Assessment, method: str) -> str:
         parts.append(f"its Brier score changes by {changes['brier']}")
     if (-changes["accuracy"]).exceeds(_LEAST_ACCURACY, 2.0):
         parts.append(f"its accuracy changes by {_in_points(changes['accuracy'])}")
-    return f"; for that, {' and '.join(parts)}" if parts else ""
+    return [f"For that, {' and '.join(parts)}."] if parts else []
 
 
 def about_detection(detection: Mapping[str, Mapping[str, Detection]], chosen: Mapping[str, str | None]) -> list[str]:

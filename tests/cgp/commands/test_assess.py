@@ -44,7 +44,7 @@ def test_the_advice_is_printed_in_numbers(saved, capsys):
         return -log_softmax(held_out["logits"] / temperature, -1)[np.arange(500), held_out["labels"]].mean()
 
     best = minimize_scalar(nll, bounds=(0.1, 20.0), method="bounded").x
-    assert "Use a temperature; it changes the NLL by" in printed
+    assert "Use a temperature. It changes the NLL by" in printed
     told = float(printed.partition("Divide the logits by ")[2].partition(",")[0])
     assert told == pytest.approx(best, rel=1e-3)
     assert f"as trained   {nll(1.0):.4f}" in printed

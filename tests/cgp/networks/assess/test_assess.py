@@ -120,7 +120,9 @@ def test_the_report_can_be_read(report):
     assert report.to_html().startswith("<section><p>")
 
 
-BETTER, LEVEL, WORSE, SMALL = (-0.03, 0.01), (-0.01, 0.005), (0.01, 0.005), (-0.001, 0.0001)
+BETTER, LEVEL, HARM, SMALL = (-0.03, 0.01), (-0.01, 0.005), (0.076, 0.0309), (-0.001, 0.0001)
+CLEAR, UNCLEAR = (-0.01, 0.006), (-0.01, 0.0062)  # at 5 %, one-sided, whatever the number of rows
+SCALED = "Use a temperature. It changes the NLL by -0.0300 ± 0.0100 nats. Beyond it,"
 
 
 @pytest.mark.parametrize(
@@ -133,13 +135,20 @@ BETTER, LEVEL, WORSE, SMALL = (-0.03, 0.01), (-0.01, 0.005), (0.01, 0.005), (-0.
             "Use the posterior of the attention, of the best likelihood,",
         ),
         ([(-0.02, 0.005), BETTER], BETTER, "GP read-out + temperature", "Use a GP read-out of the representation"),
-        ([LEVEL], BETTER, "temperature", "Use a temperature, to which the posterior (NLL -0.0100 ± 0.0050 nats) adds"),
-        ([SMALL], BETTER, "temperature", "Use a temperature, to which the posterior (NLL -0.0010 ± 0.0001 nats) adds"),
-        ([(0.0, 1e-6)], BETTER, "temperature", "Use a temperature, to which the posterior (NLL less than 0.0001 nats)"),
-        ([WORSE, LEVEL], LEVEL, "as trained", "Use the model as it is"),
-        ([], BETTER, "temperature", "Use a temperature; it changes the NLL by -0.0300 ± 0.0100 nats"),
-        ([], SMALL, "as trained", "Use the model as it is: a temperature changes its NLL by -0.0010 ± 0.0001 nats."),
-        ([], (-1e-6, 0.0), "as trained", "Use the model as it is: a temperature changes its NLL by less than 0.0001"),
+        ([LEVEL], BETTER, "temperature", f"{SCALED} the posterior (NLL -0.0100 ± 0.0050 nats) adds nothing."),
+        (
+            [SMALL],
+            BETTER,
+            "temperature",
+            f"{SCALED} the posterior changes the NLL by -0.0010 ± 0.0001 nats, which is not sure: it is 10.0 errors",
+        ),
+        ([(0.0, 1e-6)], BETTER, "temperature", f"{SCALED} the posterior (NLL less than 0.0001 nats) adds nothing."),
+        ([HARM], BETTER, "temperature", f"{SCALED} the posterior (NLL +0.0760 ± 0.0309 nats) is worse."),
+        ([LEVEL, LEVEL], UNCLEAR, "as trained", "Use the model as it is. A temperature changes its NLL by -0.0100"),
+        ([LEVEL, LEVEL], CLEAR, "temperature", "Use a temperature. It changes the NLL by -0.0100 ± 0.0060 nats."),
+        ([], BETTER, "temperature", "Use a temperature. It changes the NLL by -0.0300 ± 0.0100 nats."),
+        ([], SMALL, "as trained", "Use the model as it is. A temperature changes its NLL by -0.0010 ± 0.0001 nats."),
+        ([], (-1e-6, 0.0), "as trained", "Use the model as it is. A temperature changes its NLL by less than 0.0001"),
     ],
 )
 def test_a_method_is_recommended_if_its_gain_is_clear_and_worth_having(report, beyond, scaled, method, words):

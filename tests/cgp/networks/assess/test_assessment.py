@@ -152,11 +152,13 @@ def test_a_method_has_its_name_and_those_that_are_printed(report):
 
 
 def test_errors_list_every_name(report):
-    with pytest.raises(ValueError, match="method: expected one of .*'readout', 'GP read-out'.* got 'read-out'"):
+    message = "method: expected one of .*'readout', 'GP read-out'.* got 'read-out'; did you mean 'readout'"
+    with pytest.raises(ValueError, match=message):
         report.apply(trained(), "read-out")
     with pytest.raises(
         ValueError, match=r"method: expected one of .*'readout'.*'GP read-out \+ temperature'.* got 'GP'"
     ):
         calibrate(trained(), KNOWN, method="GP")
-    with pytest.raises(ValueError, match=r"compare: expected some of .*'Mahalanobis \+ energy'.* got 'mahalanobis'"):
+    message = r"compare: expected some of .*'Mahalanobis \+ energy'.* got 'mahalanobis'; did you mean 'Mahalanobis'"
+    with pytest.raises(ValueError, match=message):
         assess(trained(), KNOWN, train=TRAIN, compare=["mahalanobis"])

@@ -18,7 +18,6 @@ from cgp.networks.assess.claims import (
     least_mean,
     of_groups,
 )
-from cgp.networks.assess.words import _nothing_added
 from cgp.networks.tasks import Classification
 from cgp.networks.tasks.metrics import log_losses
 from tests import null_claims
@@ -92,6 +91,17 @@ def test_a_temperature_is_claimed_for_logits_three_times_too_large():
     assert assess(Calibrated(), [(3 * logits, y)]).method == "temperature"
 
 
+def test_what_else_is_compared_does_not_matter_to_a_temperature():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(60, 5, generator=generator)
+    y = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
+    model = nn.Sequential(nn.Dropout(0.1), Calibrated())
+    alone, beside = (assess(model, [(2 * logits, y)], compare=compare) for compare in ([], ["dropout"]))
+    assert "dropout + temperature" in beside.scores
+    assert alone.least["temperature"] == beside.least["temperature"]
+    assert alone.is_clear("temperature") == beside.is_clear("temperature")
+
+
 def test_no_temperature_is_claimed_that_a_few_sure_and_wrong_answers_undo():
     """One of 100 is wrong with a logit of 30, the others are too unsure: T = .6, which they ask for, adds .14 nats."""
     claims = clear = 0
@@ -101,7 +111,7 @@ def test_no_temperature_is_claimed_that_a_few_sure_and_wrong_answers_undo():
         claims += report.method != "as trained"
         clear += report.has_enough_labels and report.is_clear("temperature", bounded=False)
         if report.is_clear("temperature", bounded=False):
-            assert "none of these labels is wrong and sure, and one that is may cost more" in report.sentence
+            assert "None of these labels is wrong and sure, and one that is may cost more" in report.sentence
             assert "report.apply(model, 'temperature') takes the risk" in report.sentence
     assert claims <= binom.ppf(0.99, 30, 0.05)
     assert clear > binom.ppf(0.99, 30, 0.05)  # by standard errors alone
@@ -118,7 +128,7 @@ def test_what_gets_worse_by_a_recommendation_is_said():
     assert report.method == "temperature"
     before, after = (report.scores[name]["ece"] for name in ("as trained", "temperature"))
     assert after > before + 0.01
-    assert f"; for that, its calibration error (ECE) rises from {before:.3f} to {after:.3f}" in report.sentence
+    assert f" For that, its calibration error (ECE) rises from {before:.3f} to {after:.3f}" in report.sentence
 
 
 def test_accuracy_is_no_nothing():
@@ -149,7 +159,7 @@ def test_accuracy_is_no_nothing():
         beyond={"GP read-out + temperature": Difference(0.001, 0.004)},
     )
     assert isinstance(gain, Difference)
-    assert "adds nothing but accuracy (+3.4 ± 0.8 points by the GP read-out: report.apply(model, " in worded.sentence
+    assert "The GP read-out changes the accuracy by +3.4 ± 0.8 points: report.apply(model, " in worded.sentence
     better = worded.differences["GP read-out + temperature"] | {"brier": Difference(-0.02, 0.006)}
     scores = {**worded.scores, "GP read-out + temperature": {**worded.scores["temperature"]}}
     scores["GP read-out + temperature"]["brier"] = scores["temperature"]["brier"] - 0.01
@@ -158,18 +168,24 @@ def test_accuracy_is_no_nothing():
         scores=scores,
         differences={**worded.differences, "GP read-out + temperature": better},
         beyond={"GP read-out + temperature": Difference(-0.009, 0.004)},
+        least=dict.fromkeys(worded.least, -0.1),
     )
-    assert " nats) adds a gain that is not sure (2.2 errors, " in _nothing_added(worded)
-    assert ") besides accuracy (+3.4" in _nothing_added(worded)
-    assert _nothing_added(worded).endswith(" and the Brier score (-0.0200 ± 0.0060 by the GP read-out)")
+    assert worded.sentence.endswith(" The GP read-out changes the Brier score by -0.0200 ± 0.0060.")
     for gain, count, why in (
-        (Difference(-0.009, 0.004), 8, "(2.2 errors, where the best of 8 comparisons needs 2.5)"),
-        (Difference(-0.0012, 0.0004), 2, "(3.0 errors, but below 0.002 nats)"),
-        (Difference(-0.009, 0.003), 2, "(3.0 errors, but rare answers that none of these labels shows may undo it)"),
+        (Difference(-0.009, 0.004), 8, "it is 2.2 errors, where the best of 8 methods needs 2.5."),
+        (Difference(-0.0012, 0.0004), 1, "it is 3.0 errors, but below 0.002 nats."),
+        (Difference(-0.009, 0.003), 1, "rare answers that none of these labels shows may undo it."),
     ):
-        least = dict.fromkeys(["GP read-out + temperature", "temperature", *range(count - 2)], -0.1)
-        unsure = dataclasses.replace(worded, beyond={"GP read-out + temperature": gain}, least=least)
-        assert f"adds a gain that is not sure {why}" in unsure.sentence
+        others = {f"other {index}": Difference(0.0, 0.01) for index in range(count - 1)}
+        unsure = dataclasses.replace(
+            worded,
+            beyond={"GP read-out + temperature": gain, **others},
+            choices=worded.choices | dict.fromkeys(others, worded.choices["temperature"]),
+            differences=worded.differences | dict.fromkeys(others, worded.differences["temperature"]),
+            scores=worded.scores | dict.fromkeys(others, worded.scores["temperature"]),
+            least=dict.fromkeys(["GP read-out + temperature", "temperature", *others], -0.1),
+        )
+        assert f"the GP read-out changes the NLL by {gain} nats, which is not sure: {why}" in unsure.sentence
 
 
 @pytest.mark.parametrize(("ones", "count"), [(0, 40), (3, 40), (39, 40), (40, 40), (280, 300)])

@@ -126,7 +126,10 @@ def test_a_read_out_is_the_process_by_hand(report):
 def test_what_helps_is_recommended_and_what_does_not_is_not(report):
     assert list(report.scores) == METHODS
     assert report.method == "scale"  # errors do not depend on the inputs
-    assert "add nothing" in report.sentence
+    assert (
+        "Beyond it, the posterior (NLL less than 0.0001 nats) adds nothing. The GP read-out (NLL +" in report.sentence
+    )
+    assert report.sentence.endswith(" are worse.")
     assert "calibrate with method='scale'" in report.sentence
     assert report.calls.startswith("model = report.apply(model)\nprediction = cgp.predict(model, inputs)")
     torch.manual_seed(0)
