@@ -11,8 +11,11 @@ import pytest
 import torch
 from hypothesis import settings
 
+from tests import shapes
+
 pytest.register_assert_rewrite("tests.contracts", "tests.equivalence")
 
+shapes.install()  # before anything imports cgp
 mpl.use("Agg")
 # unittest's assertWarns touches names of every loaded module, and jsonargparse warns when its old ones are touched.
 os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")

@@ -105,7 +105,15 @@ class ColumnGaussian(Gaussian):
 
 
 def column_quadratic_forms(rows: Tensor, matrices: Tensor) -> Tensor:
-    r"""Quadratic forms :math:`a_i^\top M_c a_i`, ``(*batch, h, n, c)``, of symmetric matrices ``(h, c, m, m)``."""
+    r"""Quadratic forms :math:`a_i^\top M_c a_i`, of symmetric matrices.
+
+    Args:
+        rows: :math:`a_i`, ``(*batch, h, n, m)``.
+        matrices: :math:`M_c`, ``(h, c, m, m)``.
+
+    Returns:
+        ``(*batch, h, n, c)``.
+    """
     # The matrices are symmetric: each pair of features is multiplied once, and weighted twice off the diagonal.
     first, second = torch.tril_indices(rows.shape[-1], rows.shape[-1], device=rows.device)
     weights = matrices[..., first, second] * (2.0 - (first == second).to(matrices.dtype))  # (h, c, m (m + 1) / 2)

@@ -208,6 +208,13 @@ def latent_coupling(
     Given :math:`K_{ok}V` for :math:`K_{ok}`, the result is the mean :math:`CV`, and C is not formed. The padding mask
     is that of the latent inputs.
 
+    Args:
+        K_qo: ``(*batch, Nq, No)``.
+        K_o: ``(*batch, No, No)``.
+        K_ok: ``(*batch, No, Nk)``.
+        noise: a number or broadcastable to ``(*batch, No)``.
+        padding: ``(*batch, No)``, or None.
+
     Returns:
         ``(*batch, Nq, Nk)``.
     """

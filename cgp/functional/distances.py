@@ -7,6 +7,8 @@ the centre c or far from each other. Pairs that are far from c and near each oth
 values may be read (on the CPU, outside a trace), the distances of lost pairs are computed from their differences;
 elsewhere they are an error, asserted asynchronously as a failed Cholesky factorisation is (under ``torch.func``
 transforms, where nothing can be asserted, their rows are NaN).
+
+Points are ``x1`` ``(*batch, N, D)``, ``x2`` ``(*batch, M, D)`` and ``points`` ``(*batch, M, D)``.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ def squared_distance(x1: Tensor, x2: Tensor | None = None, *, rough: bool = Fals
 
 
 def robust_centre(x: Tensor) -> Tensor:
-    """Median of the means of five interleaved groups, ``(*batch, 1, D)``; robust to far points in two of them."""
+    """Median ``(*batch, 1, D)`` of means of five groups of ``x`` ``(*batch, N, D)``; far points in two do no harm."""
     # Detached, as a common shift cancels in every distance; up to four points at the end are left out.
     x = x.detach()
     whole = x.shape[-2] // 5 * 5
@@ -77,7 +79,7 @@ def robust_centre(x: Tensor) -> Tensor:
 
 
 def log_squared_exponential(x1: Tensor, x2: Tensor | None = None, *, rough: bool = False) -> Tensor:
-    """Minus half the squared distances, by differentiable steps; arguments of :func:`squared_distance`."""
+    """Minus half the :func:`squared_distance`, ``(*batch, N, M)``, by differentiable steps."""
     other = x1 if x2 is None else x2
     log_gram, *halves = _augmented_product(x1, other, robust_centre(other))
     itself = torch.eye(x1.shape[-2], dtype=torch.bool, device=x1.device) if x2 is None else None
@@ -96,7 +98,15 @@ def log_squared_exponential(x1: Tensor, x2: Tensor | None = None, *, rough: bool
 
 
 def relative(centre: Tensor, *sets: Tensor) -> Tensor:
-    """Sets of points minus a centre, concatenated along the rows; out of place if autograd records the operations."""
+    """Sets of points minus a centre, concatenated along the rows; out of place if autograd records the operations.
+
+    Args:
+        centre: ``(*batch, 1, D)``.
+        *sets: of ``(..., D)``.
+
+    Returns:
+        ``(*batch, N, D)``.
+    """
     if torch.is_grad_enabled():
         return torch.cat([x - centre for x in sets], -2) if len(sets) > 1 else sets[0] - centre
     sizes = [x.shape[-2] for x in sets]
@@ -111,8 +121,9 @@ def product_of_centred(points: Tensor, sets: Sequence[Tensor] | None = None) -> 
     """Minus half the squared distances between sets of points (None: the points themselves) and points, not tracked.
 
     Returns:
-        The matrix ``(*batch, N, M)``, whose entries may exceed zero by rounding and whose diagonal, for one set of
-        points, is arbitrary; the centre; and the lost pairs, whose entries were computed from differences.
+        The matrix ``(..., N, M)``, whose entries may exceed zero by rounding and whose diagonal, for one set of
+        points, is arbitrary; the centre ``(*batch, 1, D)``; and the lost pairs, whose entries were computed from
+        differences.
     """
     centre = robust_centre(points)
     logarithms, *halves = _centred_product(centre, points, sets)
@@ -131,7 +142,7 @@ def product_of_centred(points: Tensor, sets: Sequence[Tensor] | None = None) -> 
 
 
 def slopes_of_differences(weights: Tensor, x1: Tensor, x2: Tensor, lost: Sequence[Pairs]) -> Tensor:
-    r"""Sum :math:`\sum_jw_{ij}(x_{2j} - x_{1i})` over the lost pairs, ``(*batch, N, D)``; weights are of all pairs."""
+    r"""Sum :math:`\sum_jw_{ij}(x_{2j} - x_{1i})` of lost pairs, ``(*batch, N, D)``; ``weights`` ``(*batch, N, M)``."""
     x1, x2 = (x.expand(*weights.shape[:-2], *x.shape[-2:]) for x in (x1, x2))
     slopes = torch.zeros_like(x1)
     for pairs in lost:
@@ -176,7 +187,15 @@ def _centred_product(centre: Tensor, points: Tensor, sets: Sequence[Tensor] | No
 
 
 def are_far(half_a: Tensor, half_b: Tensor) -> bool:
-    """Whether some pair may be lost; False for NaN."""
+    """Whether some pair may be lost; False for NaN.
+
+    Args:
+        half_a: minus half the squared norms, ``(*batch, N, 1)``.
+        half_b: likewise, ``(*batch, M, 1)`` or ``(*batch, 1, M)``.
+
+    Returns:
+        Of all pairs.
+    """
     return bool(-half_a.amin() - half_b.amin() > _tolerance(half_a) / torch.finfo(half_a.dtype).eps)
 
 

@@ -34,7 +34,7 @@ class FactorAnalysis(NamedTuple):
     noise: Tensor
 
     def scores(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Means ``(N, R)`` and covariances ``(N, R, R)`` of the factors of rows ``(N, P)``, NaN where missing."""
+        """Means ``(N, R)`` and covariances ``(N, R, R)`` of factors given ``values`` ``(N, P)``, NaN where missing."""
         seen, y = _seen(values)
         weighted, rank = self.loadings / self.noise[:, None], self.loadings.shape[-1]
         outer = (weighted.unsqueeze(-1) * self.loadings.unsqueeze(-2)).flatten(1)
@@ -98,7 +98,7 @@ def factor_log_evidence(
         values: less their mean, NaN where missing, ``(T, P)``.
 
     Returns:
-        In nats, with gradients, in time O(P T³ + P T² R² + T³ R³).
+        ``()``, in nats, with gradients, in time O(P T³ + P T² R² + T³ R³).
 
     Raises:
         NotPositiveDefiniteError: if a matrix cannot be factored.

@@ -20,20 +20,25 @@ __all__ = ["Cells", "Filled", "TableLaw", "covariance_of_cells"]
 
 
 class Cells(NamedTuple):
-    """Places of n cells of B tables among D, and where shorter lists end (False in ``known``), ``(B, n)`` each."""
+    """Places of n cells of B tables among D.
+
+    Attributes:
+        places: ``(B, n)``.
+        known: False where a shorter list has ended, ``(B, n)``.
+    """
 
     places: Tensor
     known: Tensor
 
     @classmethod
     def of(cls, chosen: Tensor) -> Cells:
-        """The cells that are chosen, ``(B, D)``."""
+        """The cells that are ``chosen`` ``(B, D)``."""
         longest = int(chosen.sum(-1).max())
         places = (~chosen).byte().argsort(dim=-1, stable=True)[:, :longest]
         return cls(places, chosen.gather(-1, places))
 
     def values(self, tables: Tensor) -> Tensor:
-        """Their values in tables ``(B, D)``, 0 in padding, ``(B, n)``."""
+        """Their values in ``tables`` ``(B, D)``, 0 in padding, ``(B, n)``."""
         return torch.where(self.known, tables.gather(-1, self.places), 0.0)
 
 
@@ -84,7 +89,7 @@ class Filled(NamedTuple):
         return torch.zeros_like(self.mean).scatter_add(-1, self.gaps.places, each)
 
     def covariance(self, number: int) -> Tensor:
-        """The covariance of what one table hides, ``(m, m)``."""
+        """The covariance of the g cells that one table hides, ``(g, g)``."""
         known = self.gaps.known[number]
         return self.scale[number] * self.left[number][known][:, known]
 

@@ -54,13 +54,24 @@ def check_sampling(sampling: str, allowed: tuple[str, ...] = SAMPLING) -> None:
 
 
 def safe_sqrt(variance: Tensor) -> Tensor:
-    """Square root whose gradient is zero, not infinite, at zero variance (padded or exactly interpolated tokens)."""
+    """Square root ``(*batch,)`` of ``variance`` ``(*batch,)``, whose gradient is zero, not infinite, at zero."""
+    # Padded and exactly interpolated tokens have zero variance.
     positive = variance > 0
     return torch.where(positive, torch.where(positive, variance, 1.0).sqrt(), 0.0)
 
 
 def log_normal(quadratic: Tensor, log_det: Tensor, count: Tensor | int, columns: int) -> Tensor:
-    r"""Log-density of zero-mean columns, :math:`-\tfrac12[\operatorname{tr}Y^\top\Sigma^{-1}Y + s\log|2\pi\Sigma|]`."""
+    r"""Log-density of zero-mean columns, :math:`-\tfrac12[\operatorname{tr}Y^\top\Sigma^{-1}Y + s\log|2\pi\Sigma|]`.
+
+    Args:
+        quadratic: :math:`\operatorname{tr}Y^\top\Sigma^{-1}Y`, ``(*batch,)``.
+        log_det: :math:`\log|\Sigma|`, ``(*batch,)``.
+        count: length of a column, a number or ``(*batch,)``.
+        columns: number of columns s.
+
+    Returns:
+        ``(*batch,)``, in nats.
+    """
     return -0.5 * (quadratic + columns * (log_det + count * math.log(2.0 * math.pi)))
 
 
@@ -166,7 +177,14 @@ class DenseGaussian(Gaussian):
         return DenseGaussian(self.mean, noisy, self.padding)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        r"""Log-density, :math:`-\tfrac12[\|L^{-1}(y-\mu)\|^2 + s \log|\Sigma| + n s \log 2\pi]`, ``(*batch,)``."""
+        r"""Log-density, :math:`-\tfrac12[\|L^{-1}(y-\mu)\|^2 + s \log|\Sigma| + n s \log 2\pi]`.
+
+        Args:
+            value: y, ``(*batch, n, s)``.
+
+        Returns:
+            ``(*batch,)``, in nats.
+        """
         factor = cholesky(add_noise(self.covariance, 0.0, self.padding), name="covariance", jitter=0.0)
         white = solve_lower(factor, mask_tokens(value - self.mean, self.padding))
         count = count_tokens(white[..., 0], self.padding)
@@ -221,6 +239,9 @@ class LowRankGaussian(Gaussian):
 
         .. math:: \log|\Sigma| = \log|D| + \log|I + R^\top D^{-1} R|, \qquad
             \Sigma^{-1} = D^{-1} - D^{-1}R\,(I + R^\top D^{-1}R)^{-1} R^\top D^{-1}
+
+        Args:
+            value: ``(*batch, n, s)``.
 
         Returns:
             ``(*batch,)``, in nats.

@@ -14,8 +14,9 @@ and are the features of two sparse Gaussian processes that share the inducing va
 No n × n matrix is formed: O(n r (s + r)). In units of the singular values, :math:`u = \Lambda\tilde u`, the features
 are E and R, the prior is :math:`N(0, I)`, and Λ appears only in the loss of the decomposition.
 
-Shapes: features φ ``(*batch, N, s)`` and projections ``(*batch, N, r)``, both zero at padded tokens; f(X)
-``(*batch, p, s)``; weights W ``(*batch, p, r)`` and primal weights ``(*batch, s, r)``.
+Shapes: features ``phi_q`` ``(*batch, Nq, s)`` and ``phi_k`` ``(*batch, Nk, s)``, zero at padded tokens; f(X), the
+``landmark_tokens`` ``(*batch, p, s)``; weights ``weight_e`` ``(*batch, p, r)`` and ``weight_r`` ``(*batch, p, r)``;
+primal weights ``primal_e`` ``(*batch, s, r)`` and ``primal_r`` ``(*batch, s, r)``.
 """
 
 from __future__ import annotations
@@ -65,8 +66,11 @@ class Projections(NamedTuple):
 def unit_rows(x: Tensor) -> Tensor:
     r"""Features of the cosine kernel, :math:`\varphi(x) = x/\|x\|`, zero for x = 0.
 
+    Args:
+        x: tokens, ``(*batch, n, s)``.
+
     Returns:
-        ``(*batch, n, s)``, of tokens of that shape.
+        ``(*batch, n, s)``.
 
     Example:
         >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
@@ -100,6 +104,11 @@ class _UnitRows(torch.autograd.Function):
 
 def landmarks(tokens: Tensor, count: int, padding: Tensor | None = None) -> Tensor:
     """Tokens at even distances among the real (not padded) tokens, including the first and the last.
+
+    Args:
+        tokens: ``(*batch, n, d)``.
+        count: how many.
+        padding: ``(*batch, n)``, or None.
 
     Returns:
         ``(*batch, count, d)``; with fewer real tokens than ``count`` some are repeated, without any all are zero.
@@ -141,8 +150,14 @@ def merge_branches(e: Tensor, r: Tensor, branches: str = "both", merge_map: Tens
 
     The branches share the inducing variables, so merging the features merges the processes.
 
+    Args:
+        e: ``(*batch, Nq, r)``.
+        r: ``(*batch, Nk, r)``; to be merged, as many tokens.
+        branches: one of :data:`BRANCHES`.
+        merge_map: :math:`W_m`, ``(Nq, 2Nq)``; None is the sum.
+
     Returns:
-        ``(*batch, n, r)``; the sum if ``merge_map``, :math:`W_m` ``(n, 2n)``, is None.
+        ``(*batch, Nq, r)``, or ``(*batch, Nk, r)`` of "r" alone.
     """
     if branches == "e":
         return e
@@ -174,8 +189,12 @@ def ksvd_loss(projected: Projections, singular_values: Tensor) -> Tensor:
     .. math:: \Big(\tfrac12\sum_i\|e_i\Lambda^{-1/2}\|^2 + \tfrac12\sum_i\|r_i\Lambda^{-1/2}\|^2
         - \operatorname{tr}W_{e|X}^\top W_{r|X}\Big)^2
 
+    Args:
+        projected: the projections.
+        singular_values: the diagonal of Λ, ``(*batch, r)``.
+
     Returns:
-        ``(*batch,)``, given the singular values (the diagonal of Λ), ``(*batch, r)``.
+        ``(*batch,)``.
     """
     variance = (projected.e.square().sum(-2) + projected.r.square().sum(-2)) / singular_values
     return (0.5 * variance.sum(-1) - projected.trace).square()
@@ -189,9 +208,9 @@ class MappedGaussian(Gaussian):
 
     Attributes:
         features: A, ``(*batch, n, r)``, zero at padded tokens.
-        location: means of u, ``(J, r)`` or broadcastable.
-        roots: Cholesky factors of the covariances of u, ``(J, r, r)`` or broadcastable.
-        head_map: W, ``(J, s)`` or broadcastable.
+        location: means of u, ``(*batch, J, r)``.
+        roots: Cholesky factors of the covariances of u, ``(*batch, J, r, r)``.
+        head_map: W, ``(*batch, J, s)``.
         loss: computes the loss term of training; None if there is none.
 
     Example:

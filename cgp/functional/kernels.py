@@ -81,7 +81,13 @@ def squared_exponential(x1: Tensor, x2: Tensor | None = None) -> Tensor:
 
 
 def gram_of_sets(kernel: Canonical, sets: Sequence[Tensor], points: Tensor) -> Tensor:
-    """Covariance of sets of points, concatenated along the rows, with ``points``; no copy of the sets is kept."""
+    """Covariance of sets of points, concatenated along the rows, with ``points`` ``(*batch, M, D)``.
+
+    No copy of the sets is kept.
+
+    Returns:
+        ``(*batch, N, M)``.
+    """
     if kernel.gram is squared_exponential and may_own_backward():
         return _Gram.apply(points, *sets)
     return kernel.gram(torch.cat(list(sets), -2), points)

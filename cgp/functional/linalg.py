@@ -3,6 +3,10 @@ r"""Linear algebra of batches of small covariances: one jittered Cholesky, and p
 For the backward pass ``a @ b`` keeps contiguous copies of operands that are views (such as the heads of one
 projection), and a quadratic form keeps the intermediate product. :func:`product` and :func:`quadratic_forms` keep only
 their operands.
+
+Shapes: square are ``matrix`` ``(*batch, n, n)``, ``covariance`` ``(*batch, n, n)``, ``factor`` ``(*batch, n, n)``, a
+lower Cholesky factor, and ``whitening`` ``(*batch, n, n)``, the inverse of one; others are ``rhs`` ``(*batch, n, k)``
+and ``columns`` ``(*batch, n, k)``.
 """
 
 from __future__ import annotations
@@ -80,14 +84,14 @@ def cholesky(matrix: Tensor, *, name: str, jitter: float | None = None) -> Tenso
 
 
 def solve_lower(factor: Tensor, rhs: Tensor) -> Tensor:
-    r"""Solution of a lower triangular system, :math:`L^{-1}B`; L ``(*batch, n, n)``, B ``(*batch, n, k)``."""
+    r"""Solution of a lower triangular system, :math:`L^{-1}B`, ``(*batch, n, k)``."""
     if _is_faster_transposed(factor):
         return torch.linalg.solve_triangular(factor.mT, rhs.mT, upper=True, left=False).mT
     return torch.linalg.solve_triangular(factor, rhs, upper=False)
 
 
 def inverse_factor(factor: Tensor) -> Tensor:
-    r"""Inverse of a small lower triangular factor, :math:`L^{-1}`, ``(*batch, m, m)``, for repeated use by products."""
+    r"""Inverse of a small lower triangular factor, :math:`L^{-1}`, ``(*batch, n, n)``, for repeated use by products."""
     # Faster than substitution, and as accurate if the condition is bounded (jittered, or eigenvalues at least one).
     identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
     return solve_lower(factor, identity.expand_as(factor))
@@ -99,18 +103,18 @@ def log_determinant(factor: Tensor) -> Tensor:
 
 
 def whiten(covariance: Tensor) -> Tensor:
-    r"""Inverse Cholesky factor of an inducing covariance, :math:`L^{-1}`, ``(*batch, m, m)``; it whitens features."""
+    r"""Inverse Cholesky factor of an inducing covariance, :math:`L^{-1}`, ``(*batch, n, n)``; it whitens features."""
     return inverse_factor(cholesky(covariance, name="covariance of the inducing inputs"))
 
 
 def solve(matrix: Tensor, rhs: Tensor, factor: Tensor) -> Tensor:
-    r"""Solution of a positive definite system, :math:`A^{-1}B`; ``factor`` is chol A."""
+    r"""Solution of a positive definite system, :math:`A^{-1}B`, ``(*batch, n, k)``; ``factor`` is chol A."""
     # The backward pass, like those of the next two functions, does not differentiate a Cholesky factorisation.
     return _Solve.apply(matrix, rhs, factor) if may_own_backward() else torch.cholesky_solve(rhs, factor)
 
 
 def inverse(matrix: Tensor, whitening: Tensor) -> Tensor:
-    r"""Inverse of a small positive definite matrix, :math:`A^{-1} = W^\top W`, W the inverse of its factor."""
+    r"""Inverse of a small positive definite matrix, :math:`A^{-1} = W^\top W`, ``(*batch, n, n)``, W its whitening."""
     return _Inverse.apply(matrix, whitening) if may_own_backward() else whitening.mT @ whitening
 
 
@@ -122,22 +126,23 @@ def explained_variances(matrix: Tensor, columns: Tensor, factor: Tensor) -> Tens
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """Matrix product ``a @ b`` that keeps its operands for the backward pass, not copies of them."""
+    """Matrix product of ``a`` ``(*batch, n, k)`` and ``b`` ``(*batch, k, p)``, ``(*batch, n, p)``."""
+    # It keeps its operands for the backward pass, not copies of them.
     return _Product.apply(a, b) if may_own_backward() else a @ b
 
 
 def outer_product(a: Tensor) -> Tensor:
-    r"""Product with the transpose, :math:`AA^\top`, whose backward pass is one product."""
+    r"""Product :math:`AA^\top`, ``(*batch, n, n)``, of ``a`` ``(*batch, n, k)``, whose backward pass is one product."""
     return _OuterProduct.apply(a) if may_own_backward() else a @ a.mT
 
 
 def quadratic_forms(columns: Tensor, matrix: Tensor) -> Tensor:
-    r"""Quadratic form of each column, :math:`a_i^\top M a_i`, ``(*batch, n)``."""
+    r"""Quadratic form of each column, :math:`a_i^\top M a_i`, ``(*batch, k)``."""
     return _QuadraticForms.apply(columns, matrix) if may_own_backward() else _quadratic_forms(columns, matrix)
 
 
 def in_double(x: Tensor) -> Tensor:
-    """The values in float64, unless the device has none."""
+    """The values ``x`` ``(*batch,)`` in float64, ``(*batch,)``, unless the device has none."""
     return x if x.device.type == "mps" else x.double()
 
 
@@ -147,7 +152,7 @@ def in_functorch() -> bool:
 
 
 def may_read(x: Tensor) -> bool:
-    """Whether values may be read: not compiled, no functorch transform, no recording of a CUDA graph."""
+    """Whether ``x`` ``(...)`` may be read: not compiled, no functorch transform, no recording of a CUDA graph."""
     # An accelerator has to be waited for: an assertion there, when it fails, would end every further use of it.
     traced = torch.compiler.is_compiling() or in_functorch() or x.device.type == "meta"
     return not (traced or (x.device.type == "cuda" and torch.cuda.is_current_stream_capturing()))

@@ -50,7 +50,7 @@ def noise(seed: int, sign: float = 1.0) -> Iterator[None]:
 
 
 def standard_normal(like: Tensor, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
-    """Standard normal numbers for draws, ``(*sample_shape, *like.shape)``, of the dtype and device of ``like``."""
+    """Standard normal numbers for draws, ``(*sample_shape, *batch)``, of the kind of ``like`` ``(*batch,)``."""
     # Without a generator, the source of the thread is used (see noise), or else torch's global generator.
     shape = (*sample_shape, *like.shape)
     source = None if generator is not None or torch.compiler.is_compiling() else _SOURCE.get()

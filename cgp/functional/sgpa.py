@@ -15,8 +15,10 @@ Standard: the tokens' keys carry both, with Gaussian sites of precision :math:`\
 .. math:: \mu = K_{qk}V, \qquad \Sigma = K_{qq} + K_{qk}(K^{-1}SK^{-1} - K^{-1})K_{kq}
 
 Names and shapes of the decoupled form: ``features`` :math:`T_q` ``(*batch, m, Nq)``, ``values`` V ``(*batch, Nk, s)``,
-``attended`` their kernel attention ``(*batch, N, s)``, ``gathered`` :math:`T_\gamma V` ``(*batch, m, s)``, ``padding``
-of the queries ``(*batch, Nq)`` or None.
+``attended`` their kernel attention ``(*batch, N, s)``, ``gathered`` :math:`T_\gamma V` ``(*batch, m, s)``,
+``global_mean`` w ``(*batch, m, s)``, ``mean`` :math:`\mu` ``(*batch, Nq, s)``, ``roots`` :math:`R_c`
+``(*batch, s, m, m)`` or broadcastable, ``prior_variance`` :math:`k_{ii}` ``(*batch, Nq)``, ``K_qq``
+``(*batch, Nq, Nq)``, ``padding`` of the queries ``(*batch, Nq)`` or None.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ class GlobalKeys(NamedTuple):
 
 
 def global_keys(points: Tensor, K_bb: Tensor) -> GlobalKeys:
-    """Factorise the covariance ``(*batch, m, m)`` of the global keys ``(*batch, m, s)``."""
+    """Factorise the covariance ``K_bb`` ``(*batch, m, m)`` of the global keys, ``points`` ``(*batch, m, s)``."""
     factor = cholesky(K_bb, name="K_bb (global keys)")
     return GlobalKeys(points, factor, inverse_factor(factor))
 
@@ -85,8 +87,8 @@ def decoupled_posterior(
     r"""Posterior of the decoupled form, with variances :math:`k_{ii} - \|T_i\|^2 + \|R_c^\top T_i\|^2`.
 
     Returns:
-        One covariance per column, with roots :math:`R_c` ``(*batch, s, m, m)`` or broadcastable. ``residual_root``
-        computes :func:`unexplained_root`, which only joint draws and covariances need.
+        One covariance per column. ``residual_root`` computes :func:`unexplained_root`, which only joint draws and
+        covariances need.
     """
     features = mask_gram(features, None, padding)
     unexplained = (prior_variance - features.square().sum(-2)).clamp(min=0.0)[..., None]
@@ -123,6 +125,10 @@ def whitened_divergence(mean: Tensor, root: Tensor) -> Tensor:
     r"""Divergence of whitened variables, :math:`\mathrm{KL}[N(w, RR^\top) \,\|\, N(0, I)]`.
 
     .. math:: \tfrac12\big[\operatorname{tr}RR^\top + w^\top w - m\big] - \log|R|
+
+    Args:
+        mean: w, ``(*batch, m)``.
+        root: R, lower triangular, ``(*batch, m, m)``.
 
     Returns:
         ``(*batch,)``, in nats.

@@ -56,12 +56,12 @@ def features(kernel: Canonical, points: Tensor, whitening: Tensor, *sets: Tensor
 
     Args:
         kernel: the canonical covariance.
-        points: inducing inputs, ``(*batch, m, s)``, or ``(h, m, s)`` if shared by the whole batch.
-        whitening: :math:`L^{-1}`, ``(*batch, m, m)`` or ``(h, m, m)``.
-        *sets: for each process its points, ``(*batch, h, N, s)``.
+        points: inducing inputs, ``(*batch, m, s)``; those that the batch shares have the dimension of heads only.
+        whitening: :math:`L^{-1}`, ``(*batch, m, m)``, likewise.
+        *sets: for each process its points, ``(*batch, ·, s)``.
 
     Returns:
-        For each set ``(*batch, h, m, N)``, whose transpose is contiguous.
+        For each set ``(*batch, m, ·)``, whose transpose is contiguous.
 
     Example:
         >>> from cgp.functional.kernels import canonical
@@ -110,7 +110,7 @@ class InducingPosterior(InducingGaussian):
     Args:
         gram: :math:`A\Sigma^{-1}A^\top`, ``(*batch, m, m)``; a sum over observations, so minibatches can be added up.
         projection: :math:`A\Sigma^{-1}Z`, ``(*batch, m, s)``, likewise a sum; None if ``location`` is given.
-        location: the mean, if it is known without solving a system, as :math:`A_kV` is.
+        location: the mean, ``(*batch, m, s)``, if it is known without solving a system, as :math:`A_kV` is.
         in_float64: computes the same from the observations in float64, see :attr:`resolved`; None if only the sums are
             known.
 
@@ -219,7 +219,15 @@ class InducingPosterior(InducingGaussian):
 
 
 def is_resolved(precision: Tensor, whitening: Tensor) -> bool:
-    """Whether the rounding error of Λ, multiplied by a bound on its condition number, is small."""
+    """Whether the rounding error of Λ, multiplied by a bound on its condition number, is small.
+
+    Args:
+        precision: Λ, ``(*batch, m, m)``.
+        whitening: the inverse of its factor, ``(*batch, m, m)``.
+
+    Returns:
+        Of all matrices.
+    """
     # Rounding errors of the Gram matrix are multiplied by the condition number of Λ, which for observations that are
     # nearly equal is as large as n / σ².
     trace = precision.detach().diagonal(dim1=-2, dim2=-1).sum(-1)
@@ -239,7 +247,7 @@ class SparsePosterior(Gaussian):
         features: :math:`A_q`, ``(*batch, m, Nq)``.
         inducing: the Gaussian of the inducing variables.
         prior_variance: the diagonal of K_q, ``(*batch, Nq)``.
-        noise: observation variance, which "sor" adds.
+        noise: observation variance, which "sor" adds, a number or broadcastable to ``(*batch, Nq)``.
         approximation: "dtc" or "sor".
         padding: padding mask of the queries, ``(*batch, Nq)``, or None.
 

@@ -105,6 +105,12 @@ class Covariances(NamedTuple):
 def covariances(q: Tensor, k: Tensor, v: Tensor, points: Tensor) -> Covariances | None:
     """What :func:`sparse_regression` starts from.
 
+    Args:
+        q: queries, ``(*batch, h, Nq, s)``.
+        k: keys, ``(*batch, h, Nk, s)``.
+        v: values, ``(*batch, h, Nk, c)``.
+        points: inducing inputs, ``(h, m, s)``.
+
     Returns:
         None where it does not apply: queries and keys have to be of one batch and near the inducing inputs, and values
         are read.

@@ -3,8 +3,9 @@ r"""Causal forms of the direct posterior: row t is conditioned only on the keys 
 Rows are conditioned on different keys, so there are means and marginal variances but no joint covariance over rows.
 The factor of a leading block is the leading block of the factor, so one Cholesky factorisation serves every prefix.
 
-Shapes: Grams :math:`K` ``(*batch, n, n)``, features :math:`A` ``(*batch, m, n)``, values V ``(*batch, n, s)``, prior
-variances (the diagonal of K_q) and padding ``(*batch, n)``; the noise is a number or broadcastable to ``(*batch, n)``.
+Shapes: Grams ``K_qk`` ``(*batch, n, n)`` and ``K_k`` ``(*batch, n, n)``; features A, ``features_q`` ``(*batch, m, n)``
+and ``features_k`` ``(*batch, m, n)``; ``values`` V ``(*batch, n, s)``; ``prior_variance`` (the diagonal of K_q)
+``(*batch, n)``; ``padding`` ``(*batch, n)``; ``noise`` a number or broadcastable to ``(*batch, n)``.
 """
 
 from __future__ import annotations
@@ -219,7 +220,7 @@ def in_enough_digits(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         b: of keys, divided by their noise's deviation, ``(*batch, Nk, m)``.
 
     Returns:
-        Both, in the same precision.
+        ``(*batch, Nq, m)`` and ``(*batch, Nk, m)``, in the same precision.
     """
     traces = _chunks(b.detach(), _length(b.shape[-1])).square().sum((-2, -1))  # (*batch, c)
     rounding = torch.finfo(b.dtype).eps * (5.0 * traces.amax(-1) + 0.2 * traces.sum(-1))

@@ -24,8 +24,14 @@ def kernel_attention(kernel: Canonical, x1: Tensor, x2: Tensor, values: Tensor) 
     :math:`\sum_jK_{ij}v_j / (1 + \sum_jK_{ij})`, and the weight of that key is the inverse of the denominator. So
     PyTorch's attention computes it in O(n) memory.
 
+    Args:
+        kernel: the canonical covariance.
+        x1: points, ``(*batch, N, D)``.
+        x2: points, ``(*batch, M, D)``.
+        values: V, ``(*batch, M, s)``.
+
     Returns:
-        ``(*batch, N, s)``, of points ``(*batch, N, D)`` and ``(*batch, M, D)`` and values ``(*batch, M, s)``.
+        ``(*batch, N, s)``.
     """
     same_batch = x1.shape[:-2] == x2.shape[:-2] == values.shape[:-2]
     size = x1.shape[:-2].numel() * x1.shape[-2] * x2.shape[-2] * x1.element_size()

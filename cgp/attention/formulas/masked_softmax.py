@@ -9,6 +9,10 @@ A finite bias b added to the scores (relative positions, ALiBi) multiplies the c
 by :math:`e^{b_{ij}}` and so is part of the mean. The covariance given the keys can be any positive semi-definite matrix
 (the Schur complement of a prior that is not determined otherwise). This one compares contents only: finite biases do
 not change it, and a key with a bias of minus infinity is masked.
+
+Shapes: queries ``q`` ``(*batch, Nq, s)`` and keys ``k`` ``(*batch, Nk, s)``; whitened features ``A_q``
+``(*batch, m, Nq)`` and ``A_k`` ``(*batch, m, Nk)``; ``noise`` of the keys a number or broadcastable to ``(*batch,)``;
+``padding`` of the queries ``(*batch, Nq)``.
 """
 
 from __future__ import annotations
@@ -123,11 +127,11 @@ def exact_posterior(
     """Zero-mean posterior of the queries; only marginals unless all queries see the same keys.
 
     Args:
-        q: queries, ``(*batch, Nq, s)``.
-        k: keys, ``(*batch, Nk, s)``.
-        noise: noise variance of the keys, a number or ``(h,)``.
+        q: queries.
+        k: keys.
+        noise: noise variance of the keys.
         visible: the keys that each query sees.
-        padding: padding mask of the queries, ``(*batch, Nq)``, or None.
+        padding: padding mask of the queries, or None.
 
     Returns:
         The posterior.
@@ -147,7 +151,7 @@ def exact_posterior(
 def sparse_posterior(
     A_q: Tensor, A_k: Tensor, noise: Tensor | float, visible: Visibility, padding: Tensor | None = None
 ) -> Gaussian:
-    """The posterior of :func:`exact_posterior` through inducing inputs, given whitened features ``(*batch, m, N)``."""
+    """The posterior of :func:`exact_posterior` through inducing inputs, given whitened features."""
     if not visible.is_common:
         return _marginal(sparse_variance(A_q, A_k, noise, visible), padding)
     A_k = visible.filled(A_k, -1)
@@ -185,7 +189,7 @@ def sparse_variance(A_q: Tensor, A_k: Tensor, noise: Tensor | float, visible: Vi
     .. math:: 1 - \|a_i\|^2 + a_i^\top\big(I + \sigma^{-2}\textstyle\sum_{j \in S_i}a_ja_j^\top\big)^{-1}a_i
 
     Returns:
-        ``(*batch, Nq)``, in [0, 1], given whitened features a, ``(*batch, m, N)``.
+        ``(*batch, Nq)``, in [0, 1].
     """
     if visible.is_common:
         return sparse_posterior(A_q, A_k, noise, visible).variance

@@ -74,7 +74,7 @@ class ScaledGaussian(AroundMean):
     Args:
         bracket: the posterior of the unit process.
         amplitude: :math:`\tau`, broadcastable to ``(*batch, n)``.
-        gain: g, likewise; None is one.
+        gain: g, broadcastable to ``(*batch, n)``; None is one.
 
     Example:
         >>> import torch
