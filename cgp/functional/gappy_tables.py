@@ -169,7 +169,7 @@ class TableLaw(NamedTuple):
 
         Args:
             centre: :math:`\mu_0, \Lambda` of a normal and an inverse-Wishart prior.
-            batches: tables with gaps, ``(B, D)`` each.
+            batches: tables with gaps, each ``(_, D)``.
             weight: w, in tables; infinite keeps the covariance.
             mean_weight: m, in tables.
 

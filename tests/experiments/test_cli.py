@@ -78,7 +78,7 @@ def commands(guide):
     return [" ".join(line.partition("#")[0].split()) for line in written]
 
 
-SHOWN = list(dict.fromkeys([*commands("experiments.md"), *commands("tables.md")]))
+SHOWN = list(dict.fromkeys([*commands("experiments.md"), *commands("papers-tables.md")]))
 
 
 @pytest.mark.parametrize("line", SHOWN)

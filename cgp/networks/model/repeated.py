@@ -43,7 +43,7 @@ def keys_of(batch: Batch) -> list[int]:
     tensors = [leaf for leaf in leaves if leaf.dim() and leaf.layout == torch.strided]
     if not tensors:
         return []
-    count = len(tensors[0] if labels is None else labels)
+    count = len(tensors[0] if labels is None or not labels.dim() else labels)
     mask = inputs.get("attention_mask") if isinstance(inputs, Mapping) else None
     kept = mask.bool().cpu() if isinstance(mask, Tensor) and mask.dim() == 2 else None
     columns = [_bytes(tensor, kept) for tensor in tensors if len(tensor) == count]

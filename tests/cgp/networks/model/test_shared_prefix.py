@@ -180,7 +180,7 @@ def test_buffers_that_a_forward_pass_changes_are_those_of_the_copy():
     model, x = convert(Counting().eval()), torch.randn(20, 4, 8)
     labels, plain = torch.arange(20) % 3, nn.Sequential(Counting()).eval()
     cgp.calibrate(model, [(x, labels)], num_samples=2)
-    cgp.assess(model, [(x, labels)], num_samples=2, train=[(x, labels)])
+    cgp.assess(model, [(x, labels)], num_samples=2, train=[(x + 1.0, labels)])
     cgp.with_held_out(model, [(x, labels)], num_samples=2)
     predict(model, x, 4)
     cgp.Detector("Mahalanobis").fit(plain, x, train=[(x, labels)]).score(plain, x)
@@ -189,7 +189,7 @@ def test_buffers_that_a_forward_pass_changes_are_those_of_the_copy():
 
 
 def calibrated(model, x, labels):
-    return cgp.calibrate(model, [(x, labels)], method="readout", train=[(x, labels)]).model
+    return cgp.calibrate(model, [(x, labels)], method="readout", train=[(x + 1.0, labels)]).model
 
 
 class Around(nn.Module):
