@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from .columns import Columns
 from .options import ReadOptions, UnclearError, option
-from .rows import Rows
+from .rows import Rows, holds_times_of_day
 
 __all__ = ["FEW_REPEATS", "Assembled", "absent_times", "pivoted", "said_step", "usual_step", "wide"]
 
@@ -221,10 +221,20 @@ def _repeats(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> 
     """Refuse times that repeat because rows are of several series; few others are said."""
     repeated = next(iter(rows.labels.values())).duplicated() if len(rows.labels) == 1 else np.zeros(0, dtype=bool)
     count = int(repeated.sum())
-    if not count or options.repeats:
-        return [f"{count} rows repeat a time"] if count else []
+    if not count:
+        return []
     (time, label) = next(iter(rows.labels.items()))
-    names = _names_of_series(cells.drop(columns=rows.columns), label, columns, count / len(cells))
+    others, once = cells.drop(columns=rows.columns), ~cells.duplicated()
+    names = _names_of_series(others[once], label[once], columns, count / len(cells))
+    if options.repeats:
+        words = [option("long", [name, rows.columns[0], "VALUE"]) for name in names if name in columns.left]
+        return [f"{count} rows repeat a time{f' ({words[0]} if these are several series)' if words else ''}"]
+    clock = next((name for name in others if holds_times_of_day(others[name])), None)
+    if clock is not None and rows.times is not None and len(rows.columns) == 1:
+        raise UnclearError(
+            f"{count} of {len(cells)} rows repeat {time!r}, and {clock!r} has times of day: "
+            f"say {option('index', [time, clock])}, each row a date and a time of day"
+        )
     if names:
         value = next((name for name in columns.numbers if name not in names), "VALUE")
         texts = cells[names[0]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from .numbers import form_of_numbers, kind_of, looks_like_number, main_kind
 from .options import ReadOptions, UnclearError, option
 from .times import DECIMAL_HOURS, TimeForm, Times, looks_like_time, read_times
 
-__all__ = ["Rows", "calendar_columns", "rows_of"]
+__all__ = ["Rows", "calendar_columns", "holds_times_of_day", "rows_of"]
 
 _CALLED_TIME = frozenset({"date", "datum", "time", "timestamp", "datetime", "zeit", "fecha"})
 _DATED = _CALLED_TIME | {"day", "tag", "data", "jour", "dato"}
@@ -23,6 +24,8 @@ _CALENDAR = {"year": "%Y", "month": "%m", "day": "%d", "hour": "%H", "minute": "
 _CALENDAR |= dict.fromkeys(("doy", "yday", "dayofyear", "day_of_year", "julian"), "%j")
 _PARTS = {"%Y": "year", "%m": "month", "%d": "day", "%H": "hour", "%M": "minute", "%S": "second", "%j": "day_of_year"}
 _PLACES = ({"latitude", "longitude"}, {"lat", "lon"}, {"lat", "lng"}, {"lat", "long"}, {"easting", "northing"}, {*"xy"})
+_MIDNIGHT = r"[ T]00?:00(?::00(?:\.0+)?)?$"  # that dates of workbooks end with
+_CLOCK = r"\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?(?: ?[AaPp][Mm])?"
 _SEEN = 400  # cells that the kind of a column is known from
 
 
@@ -54,6 +57,13 @@ class Rows(NamedTuple):
     def write(self, times: Any) -> dict[str, list[str]]:
         """The text of the columns for further times."""
         return {name: form.write(times) for name, form in zip(self.columns, self.forms, strict=True)}
+
+    def dates(self, times: Any) -> dict[str, Any]:
+        """Further times for each of the columns: their days alone where a column has no times of day."""
+        return {
+            name: times if re.search("%[HI]", form.format) or not self.forms[1:] else times.normalize()
+            for name, form in zip(self.columns, self.forms, strict=True)
+        }
 
 
 def rows_of(cells: Any, options: ReadOptions) -> Rows:
@@ -89,12 +99,22 @@ def calendar_columns(cells: Any, rows: Rows) -> dict[str, str]:
     return found
 
 
+def holds_times_of_day(column: Any) -> bool:
+    """Whether a column has times of day, such as 13:00, where it has anything."""
+    texts = column[column != ""]
+    return bool(len(texts) and texts.str.fullmatch(_CLOCK).all())
+
+
 def _named(cells: Any, names: list[str], options: ReadOptions) -> Rows:
     if len(names) == 1:
         label, times = _label(cells[names[0]], options)
         return Rows({names[0]: label}, names) if times is None else _timed(names[0], times)
     if (joined := _joined(cells[names], options, is_asked=True)) is None:
-        raise ValueError(f"index: expected one column, or one of dates and one of times of day, got {names}")
+        days = cells[names[0]].str.removesuffix(_common_midnight(cells[names[0]]))
+        pairs = zip(days, *(cells[name] for name in names[1:]), strict=True)
+        odd = next((texts for texts in pairs if not looks_like_time(" ".join(texts))), ())
+        such = f" with {', '.join(map(repr, odd))} in a row" if odd else ""
+        raise ValueError(f"index: expected one column, or one of dates and one of times of day, got {names}{such}")
     return joined
 
 
@@ -140,7 +160,9 @@ def _joined(cells: Any, options: ReadOptions, *, is_asked: bool = False) -> Rows
     names = [*cells]
     if _plain(names[-1]) in _HOURS and _are_decimal(cells[names[-1]]):
         return _with_decimal_hours(cells, options)
-    texts = cells[names[0]].str.cat(cells[names[1:]], sep=" ").rename(" ".join(names))
+    midnight = _common_midnight(cells[names[0]])
+    days = cells.assign(**{names[0]: cells[names[0]].str.removesuffix(midnight)})
+    texts = days[names[0]].str.cat(cells[names[1:]], sep=" ").rename(" ".join(names))
     form, hours = options.time_format, cells[names[-1]]
     if form is None and all(_plain(name) in _CALENDAR for name in names):
         form = " ".join(_CALENDAR[_plain(name)] for name in names)
@@ -154,7 +176,15 @@ def _joined(cells: Any, options: ReadOptions, *, is_asked: bool = False) -> Rows
         raise
     except ValueError:
         return None
-    return None if times is None else _apart(cells, times, times.form.format.removesuffix(":%M" if is_hour else ""))
+    if times is None:
+        return None
+    return _apart(days, times, times.form.format.removesuffix(":%M" if is_hour else ""), midnight)
+
+
+def _common_midnight(column: Any) -> str:
+    """What the text of every date ends with where it has the time of day of midnight, as in workbooks."""
+    end = re.search(_MIDNIGHT, column.iloc[0])
+    return end[0] if end is not None and column.str.endswith(end[0]).all() else ""
 
 
 def _are_decimal(hours: Any) -> bool:
@@ -181,13 +211,14 @@ def _with_decimal_hours(cells: Any, options: ReadOptions) -> Rows | None:
     )
 
 
-def _apart(cells: Any, times: Times, form: str) -> Rows:
-    """Rows of times in several columns, each with its words of the format."""
+def _apart(cells: Any, times: Times, form: str, midnight: str) -> Rows:
+    """Rows of times in several columns, each with its words of the format, the first ones with their midnight."""
     words, forms = form.split(" "), []
     for sample in (min(cells[name], key=len) for name in cells):
         count = sample.count(" ") + 1
         forms.append(TimeForm(" ".join(words[:count]), sample))
         words = words[count:]
+    forms[0] = TimeForm(forms[0].format + midnight, forms[0].sample + midnight)
     said = ", ".join(filter(None, [times.form.said, f"as {form}"]))
     return Rows({" ".join(cells): times.values}, [*cells], said, tuple(forms))
 

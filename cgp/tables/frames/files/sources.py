@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, time
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
@@ -33,10 +34,24 @@ class Cell(NamedTuple):
 
 
 class Added(NamedTuple):
-    """A row that is added: the record that it follows, and its cells by their field."""
+    """A row that is added: the record that it follows, its cells by their field, and a record of the same kinds."""
 
     after: int
     cells: dict[int, Cell]
+    like: int
+
+    def values(self, others: Mapping[int, Any]) -> dict[int, Any]:
+        """The values of the cells by field: times of day and text where the other record has such."""
+        return {field: _as_kind(cell, others[field]) for field, cell in self.cells.items()}
+
+
+def _as_kind(cell: Cell, other: Any) -> Any:
+    """The value of a cell; a time as a time of day, as text or as a number where another one of its column is such."""
+    if not isinstance(cell.value, datetime) or isinstance(other, datetime):
+        return cell.value
+    if isinstance(other, int | float | str):
+        return type(other)(cell.text)
+    return cell.value.time() if isinstance(other, time) else cell.value
 
 
 @dataclass(frozen=True)
@@ -107,11 +122,12 @@ class WorkbookSource:
         sheet = book[self.sheet]
         for (record, field), cell in cells.items():
             sheet.cell(record + 1, field + 1).value = cell.value
+        like = {row.like: dict(enumerate(each.value for each in sheet[row.like + 1])) for row in added}
         for row in sorted(added, key=lambda each: each.after)[::-1]:  # from the last one, which moves no other
             sheet.insert_rows(row.after + 2)
-            for field, cell in row.cells.items():
+            for field, value in row.values(like[row.like]).items():
                 new, old = sheet.cell(row.after + 2, field + 1), sheet.cell(row.after + 1, field + 1)
-                new.value, new.number_format = cell.value, old.number_format
+                new.value, new.number_format = value, old.number_format
         stream = BytesIO()
         book.save(stream)
         return stream.getvalue()
@@ -141,7 +157,9 @@ class ParquetSource:
             column.iloc[[*values]] = [*values.values()]
             frame.isetitem(field, column)
         if added:
-            new = pd.DataFrame([{frame.columns[j]: cell.value for j, cell in row.cells.items()} for row in added])
+            like = {row.like: dict(enumerate(frame.iloc[row.like - 1])) for row in added}
+            further = [row.values(like[row.like]) for row in added]
+            new = pd.DataFrame([{frame.columns[j]: value for j, value in each.items()} for each in further])
             keys = [*range(len(frame)), *(row.after - 0.5 for row in added)]
             frame = pd.concat([frame, new]).set_axis(keys).sort_index(kind="stable").reset_index(drop=True)
         names = [name for name in self.frame.index.names if not isinstance(self.frame.index, pd.RangeIndex)]

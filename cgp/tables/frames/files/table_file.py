@@ -211,7 +211,7 @@ class TableFile:
     def _added(self, new: dict[tuple[int, int], dict[int, Cell]]) -> list[Added]:
         """Rows for times that the file does not have, each after that of the time before it."""
         parts, names, rows = self.pieces.assembled, self.pieces.layout.names, self.pieces.layout.rows
-        labels = self.pieces.rows.write(self.frame.index)
+        labels, dates = self.pieces.rows.write(self.frame.index), self.pieces.rows.dates(self.frame.index)
         order = [*range(len(self.frame))][:: -1 if self.pieces.rows.is_reversed else 1]
         added = []
         for p in {p for _, p in new}:
@@ -221,8 +221,8 @@ class TableFile:
                 if parts.places[i, p] >= 0:
                     after = rows[parts.places[i, p]]
                 elif (i, p) in new:
-                    times = {names.index(each): Cell(texts[i], self.frame.index[i]) for each, texts in labels.items()}
-                    added.append(Added(after, times | series | new[i, p]))
+                    times = {names.index(each): Cell(texts[i], dates[each][i]) for each, texts in labels.items()}
+                    added.append(Added(after, times | series | new[i, p], rows[0]))
         return added
 
 

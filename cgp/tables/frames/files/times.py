@@ -221,7 +221,8 @@ def _wanted(read: dict[str, Any], texts: Any, dayfirst: bool | None) -> dict[str
         return read
     if wanted not in read:
         ways = " or ".join(_SAID[order] for order in read)
-        raise UnclearError(f"dayfirst: expected {ways} in {texts.name!r}, which cannot be read {_SAID[wanted]}")
+        given = option("dayfirst", dayfirst)
+        raise UnclearError(f"{given}: expected {ways} in {texts.name!r}, which cannot be read {_SAID[wanted]}")
     return {wanted: read[wanted]}
 
 

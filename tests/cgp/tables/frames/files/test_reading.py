@@ -143,6 +143,24 @@ def test_repeated_times_are_refused_or_said(read):
         read(daily([*range(30), *range(60)], range(90)))
 
 
+def test_rows_of_times_of_day_are_neither_series_nor_readings(read):
+    text = "day,time,a\n" + "".join(f"2024-01-3{k // 24},{k % 24:02d}:00,{k}.5\n" for k in range(48))
+    with pytest.raises(UnclearError) as refused:
+        read(text.replace("30,05:00", "30,"))
+    said = refused.value.flags
+    assert "46 of 48 rows repeat 'day', and 'time' has times of day: say --index day time" in said
+    assert "--repeats" not in said
+    assert "--long" not in said
+
+
+def test_lines_that_come_twice_hide_no_series(read):
+    """With them, too, the column that tells rows of a time apart is named, or said beside readings."""
+    with pytest.raises(UnclearError, match="3 of 6 rows repeat a time, and 'site' tells them apart: say long="):
+        read(LONG + "S,2020-01-30,\n")
+    said = "3 rows repeat a time (long=['site', 'day', 'VALUE'] if these are several series)"
+    assert said in str(read(LONG + "S,2020-01-30,\n", repeats=True).understood)
+
+
 def daily(days, values):
     dates = pd.Timestamp("2020-01-01") + pd.to_timedelta([*days], unit="D")
     return "day,a\n" + "".join(f"{d:%Y-%m-%d},{v}\n" for d, v in zip(dates, values, strict=True))

@@ -138,6 +138,22 @@ def test_a_day_without_its_time_is_not_midnight():
     assert rows({"day": HOURS.strftime("%Y-%m-%d"), "time": clocks, "a": A}).columns == ["day"]
 
 
+@pytest.mark.parametrize("midnight", ["%Y-%m-%d 00:00:00", "%Y-%m-%dT00:00", "%-d.%-m.%Y 0:00"])
+def test_dates_with_midnight_are_joined_with_times_of_day(midnight):
+    frame = {"Date": HOURS.strftime(midnight), "Time": HOURS.strftime("%H:%M"), "a": A}
+    for options in ({}, {"index": ["Date", "Time"]}):
+        found = rows(frame, **options)
+        assert (found.times == HOURS).all()
+        assert found.write(HOURS) == {name: [*frame[name]] for name in ("Date", "Time")}
+
+
+def test_what_is_no_time_of_day_is_shown():
+    clocks = [*HOURS.strftime("%H:%M")]
+    clocks[12] = "noon"
+    with pytest.raises(ValueError, match=r"got \['day', 'time'\] with '2024-01-30', 'noon' in a row"):
+        rows({"day": HOURS.strftime("%Y-%m-%d 00:00:00"), "time": clocks, "a": A}, index=["day", "time"])
+
+
 def test_columns_of_times_apart_by_a_constant_are_one():
     assert rows({"a": HOURS, "b": HOURS + pd.Timedelta("1h"), "v": A}).columns == ["a"]
     assert rows({"a": HOURS, "checked": ["2024-05-30"] * 72, "v": A}).columns == ["a"]

@@ -154,6 +154,32 @@ class TestWorkbooks:
         assert written["day"].tolist() == FRAME["day"].tolist()
         assert written["a"].tolist() == [1.5, 2.0, 2.0, 3.0]
 
+    @pytest.mark.parametrize("ending", [".xlsx", ".parquet"])
+    @pytest.mark.parametrize("clock", ["%H:%M", "%H:%M:%S", None])
+    def test_dates_beside_times_of_day_are_read_and_added(self, clock, ending, tmp_path):
+        """Cells that are dates have midnight for a time; those of times of day are text, or times."""
+        import openpyxl
+
+        pytest.importorskip("pyarrow")
+        path, out = tmp_path / f"in{ending}", tmp_path / f"out{ending}"
+        times = pd.date_range("2024-01-13", periods=60, freq="h").as_unit("us")
+        clocks = [*(times.time if clock is None else times.strftime(clock))]
+        frame = pd.DataFrame({"Date": times.normalize(), "Time": clocks, "a": np.arange(60) + 0.5})
+        given = frame.drop(index=[30, 31])
+        if ending == ".parquet":
+            given.to_parquet(path, index=False)
+        else:  # pandas writes times of day as text
+            book = openpyxl.Workbook()
+            for row in ([*given], *given.itertuples(index=False)):
+                book.active.append([*row])
+            book.save(path)
+        for options in ({}, {"index": ["Date", "Time"]}):
+            table = read_table(path, every="1h", **options)
+            assert (table.frame.index == times).all()
+            table.write(table.frame.interpolate(), out)
+            written = pd.read_excel(out) if ending == ".xlsx" else pd.read_parquet(out)
+            pd.testing.assert_frame_equal(written, frame, check_dtype=False)
+
     def test_a_damaged_or_an_empty_one_is_said(self, tmp_path):
         import openpyxl
 
