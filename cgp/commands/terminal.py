@@ -28,7 +28,8 @@ __all__ = [
 
 _FLAGS = {"missing_values": "--missing", "random_state": "--seed", "train": "--train"}
 _SAME = ("inputs", "transforms", "index", "long", "every", "missing", "leave", "time_format", "decimal", "thousands")
-_FLAGS |= {name: "--" + name.replace("_", "-") for name in _SAME}
+_WRITTEN = ("delimiter", "encoding", "sheet", "skip_rows", "skip_footer")
+_FLAGS |= {name: "--" + name.replace("_", "-") for name in (*_SAME, *_WRITTEN)}
 _ARGUMENT = re.compile(rf"\b({'|'.join(_FLAGS)})=('?)([^\s',;)]+)\2")
 _BUSY = 1.5  # processes at work for each core
 _BY_NAME = re.compile(r"""\btransforms=(\{(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^'"}])*\})""")

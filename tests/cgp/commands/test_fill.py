@@ -257,7 +257,9 @@ def test_without_pandas_the_extra_is_named(file, monkeypatch, capsys):
         (LONG, ["--long", "site,day,a"], "got none; --every 1D adds rows that are not there, and --missing CODE"),
         (HOURLY, ["--every", "7min"], "in.csv: --every 7min: expected the distance of the rows, 1 h, or a whole part"),
         (HOURLY, ["--every", "2h"], "in.csv: --every 2h: expected at most the distance of the rows, 1 h"),
-        (b"a,b\n1,\n3,4\n", ["--decimal", "x"], "decimal: expected one of"),
+        (b"a,b\n1,\n3,4\n", ["--decimal", "x"], "--decimal: expected one of"),
+        (b"a,b\n1,\n3,4\n", ["--skip-footer", "-1"], "fill: --skip-footer: expected a number of lines"),
+        (b"day,b\n13/02/2018,\n14/02/2018,4\n", ["--monthfirst"], "in.csv: --monthfirst: expected day first in 'day'"),
     ],
 )
 def test_what_cannot_be_filled_is_said_in_a_line(content, arguments, message, tmp_path):
@@ -506,6 +508,9 @@ def test_filled_values_have_the_totals_of_another_file(file, tmp_path, capsys):
     assert "days.csv: expected to know what 2024-01-01 stands for: --totals-period day or" in capsys.readouterr().err
     assert run(file, "--totals", path, "--totals-period", "day") == 0
     assert "known by 'date'" in capsys.readouterr().err
+    path.write_text("date,warm\n2024-01-01,10.0\n2024-01-02,\n2024-01-03,\n2024-01-05,\n")
+    assert run(file, "--totals", path, "--totals-period", "day") == 0
+    assert "rows are not there" not in capsys.readouterr().err
     filled = pd.read_csv(file.with_name("out.csv"))["warm"]
     assert abs(filled[:24].sum() - 10.0) < 0.021  # four values with two digits
     assert run(file, "--totals", path, "--totals-period", "day", "--totals-means") == 0
@@ -574,6 +579,7 @@ def test_totals_that_reach_beyond_the_file_are_said(file, capsys):
             "transforms={'a b': 'rectified', \"d'}\": None, 'c': 'log'} has none",
             """--transforms 'a b=rectified' 'd'"'"'}=none' c=log has none""",
         ),
+        ("sheet: expected one of ['a']", "--sheet: expected one of ['a']"),
         ("X: transforms='auto' may, missing_values=-5", "--transforms auto may, --missing -5"),
     ],
 )

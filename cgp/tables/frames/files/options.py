@@ -89,7 +89,9 @@ class ReadOptions:
         if self.index and self.inputs:
             raise ValueError("index and inputs: expected one of them, got both")
         if len(self.long) not in (0, 3):
-            raise ValueError(f"long: expected three columns, of series, time and value, got {[*self.long]}")
+            parts = [part.strip() for text in self.long for part in text.split(",")]
+            such = f": say long={parts}" if len(parts) == 3 else ""
+            raise ValueError(f"long: expected three columns, of series, time and value, got {[*self.long]}{such}")
         if self.half_limits and "<" in self.missing:
             raise ValueError("missing and half_limits: expected one of them for values such as <0.5, got both")
         for name in ("skip_rows", "skip_footer"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ def read_table(path: str | Path, **options: Any) -> TableFile:
     Raises:
         UnclearError: if the file can be read in two ways, or in none.
         ValueError: if it is no table.
+        TypeError: for an option that is not there.
         ImportError: if pandas, or what reads such a file, is not installed.
 
     Example:
@@ -57,6 +58,9 @@ def read_table(path: str | Path, **options: Any) -> TableFile:
     with needs_extra("frames", "read_table"):
         import pandas as pd  # noqa: F401
     path = Path(path)
+    names = [each.name for each in fields(ReadOptions)]
+    if strange := [name for name in options if name not in names]:
+        raise TypeError(f"read_table: expected options of ReadOptions, {names}, got {strange}{meant(strange, names)}")
     known = ReadOptions(**options)
     try:
         return _read(path, known)

@@ -20,6 +20,7 @@ _PACKED = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".xz": b"\xfd7zXZ"}
 BLANK = " "  # any number of them
 ONE_COLUMN = "\x1f"  # is in no text
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_ENCODINGS = ("utf-8", "cp1252", "latin-1")  # the last one has every byte
 _ENDS = re.compile(r"(\r\n|\r|\n)")
 _BLANKS = re.compile(r'[ \t]*(?:"(?:[^"]|"")*"|[^ \t]+)')
 _QUOTED = re.compile(r'"[^"]*(?:""[^"]*)*"')
@@ -51,7 +52,7 @@ def read_text(path: Path, encoding: str | None = None) -> Encoded:
     if not content.strip():
         raise ValueError(f"{path}: expected a table, got an empty file")
     mark, marked = next(((mark, name) for mark, name in _MARKS if content.startswith(mark)), (b"", None))
-    candidates = [encoding] if encoding else [marked] if marked else ["utf-8", "cp1252"]
+    candidates = [encoding] if encoding else [marked] if marked else [*_ENCODINGS[:2]]
     if b"\0" in content and not candidates[0].lower().startswith(("utf-16", "utf-32", "utf_16")):
         raise ValueError(f"{path}: expected a table as text, got bytes that are no text")
     for name in candidates:
@@ -63,10 +64,17 @@ def read_text(path: Path, encoding: str | None = None) -> Encoded:
             continue
         except LookupError as error:
             raise ValueError(f"encoding: expected a name such as utf-8 or cp1252, got {name!r}") from error
+    fits = next(name for name in _ENCODINGS if name not in candidates and _is_written(content, name))
     tried = " or ".join(candidates)
-    raise UnclearError(
-        f"{path}: expected text in {tried}, got other bytes: name the {option('encoding', 'latin-1')} it has"
-    )
+    raise UnclearError(f"{path}: expected text in {tried}, got other bytes: name the {option('encoding', fits)} it has")
+
+
+def _is_written(content: bytes, encoding: str) -> bool:
+    try:
+        content.decode(encoding)
+    except UnicodeError:
+        return False
+    return True
 
 
 def packed(content: bytes, path: Path) -> bytes:

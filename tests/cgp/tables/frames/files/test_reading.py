@@ -48,6 +48,11 @@ def test_a_frame_and_what_was_understood(read):
     assert written(table) == HOURLY.replace("01:00;;", "01:00;2,0;")
 
 
+def test_a_misspelt_option_is_told_the_nearest(read):
+    with pytest.raises(TypeError, match=r"of ReadOptions, \['delim.* got \['dayfrist'\]; did you mean 'dayfirst'"):
+        read(HOURLY, dayfrist=True)
+
+
 def test_remarks_may_be_more_than_rows(read):
     text = "".join(f"# remark {k}\n" for k in range(9)) + "time,a\n1,1.5\n2,\n4,2.5\n"
     table = read(text, comment="#")

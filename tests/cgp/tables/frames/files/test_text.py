@@ -86,6 +86,9 @@ def test_an_encoding_is_named(tmp_path):
     path.write_bytes(b"\x81\x8d\n")
     with pytest.raises(UnclearError, match="expected text in utf-8 or cp1252, got other bytes: name the encoding="):
         read_text(path)
+    path.write_bytes("Süd\n".encode("cp1252"))
+    with pytest.raises(UnclearError, match="expected text in utf-8, got other bytes: name the encoding='cp1252' it"):
+        read_text(path, "utf-8")
     with pytest.raises(ValueError, match="encoding: expected a name such as utf-8 or cp1252, got 'x'"):
         read_text(path, "x")
 
