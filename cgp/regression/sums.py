@@ -33,6 +33,7 @@ class GivenSums(NamedTuple):
         noise: variances of their errors, ``(M,)``.
         known: number of a known reading, its sum, and its weight there, of k terms, ``(k,)`` each.
         names: of the M sums.
+        sizes: of the sums with what was subtracted, all without signs, ``(M,)``.
     """
 
     places: Tensor
@@ -43,6 +44,7 @@ class GivenSums(NamedTuple):
     noise: Tensor
     known: tuple[Tensor, Tensor, Tensor]
     names: tuple[str, ...]
+    sizes: Tensor
 
     @property
     def reading_places(self) -> Tensor:
@@ -152,7 +154,9 @@ class Sums(NamedTuple):
         inside = seen & (number[sums] >= 0)
         known = at[inside], number[sums[inside]], weights[inside]
         names = tuple(self.names[m] for m in kept.tolist())
-        return GivenSums(*terms, values[kept], torch.as_tensor(self.noise)[kept], known, names)
+        subtracted = (weights[seen] * targets.double()[at[seen]]).abs()
+        sizes = torch.as_tensor(self.values).abs().index_add(0, sums[seen], subtracted)[kept]
+        return GivenSums(*terms, values[kept], torch.as_tensor(self.noise)[kept], known, names, sizes)
 
     def _independent(self, cells: Array, weights: Array, sums: Array, values: Array) -> Tensor:
         """The sums that do not follow from those before them; of these it is checked that they agree with those."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,7 +23,10 @@ from cgp.regression.sums import GivenSums, Sums
 from .slices import Curve, CurvedTotals, sliced_draws
 from .transforms.columns import TransformedPosterior, Transforms
 
-__all__ = ["ConstrainedPosterior", "constrained", "split_sums"]
+if TYPE_CHECKING:
+    from .frames.table import Table
+
+__all__ = ["ConstrainedPosterior", "check_ends", "constrained", "split_sums"]
 
 Array = NDArray[Any]
 
@@ -32,6 +35,7 @@ _DRAWS, _FEWEST_DRAWS, _MOST_DRAWN = 1000, 200, 5_000_000  # for moments; values
 _FEW = 1000  # rows that are drawn by a root of their covariance
 _LINEARISED, _STEP, _NEAR = 4, 1.0, 0.1  # times, and deviations by which the mode moves, and may move still
 _AT_AN_END = 1e-9  # of a total's size
+_ROUNDING = 1e-6  # of a total and its readings: what is left is at an end
 
 
 @dataclass(frozen=True)
@@ -41,10 +45,12 @@ class ConstrainedPosterior(TransformedPosterior):
     Attributes:
         latent: of the transforms, given the linear parts of the totals at the mode.
         transforms: of all columns.
-        known: the totals.
+        known: the totals that leave more than one value.
+        settled: places in units of the models, ``(k, d + 1)``, at which a total leaves the lower end only.
     """
 
     known: CurvedTotals
+    settled: torch.Tensor
 
     def marginals(self, X: Array) -> Marginals:
         """As :meth:`.TransformedPosterior.marginals`."""
@@ -101,7 +107,21 @@ class ConstrainedPosterior(TransformedPosterior):
         """Draws of the transforms of readings, each of one column, ``(chains * kept, t)``."""
         rows = np.column_stack([self.latent.units.inputs.apply(X), self.latent.units.numbers[outputs]])
         terms = self.known.given.places
-        every = torch.cat([terms, torch.as_tensor(rows, dtype=terms.dtype)])
+        places = torch.as_tensor(rows, dtype=terms.dtype)
+        draws = self._free_draws(X, outputs, places, chains, kept, random_state)
+        at_end = (places[:, None] == self.settled).all(dim=-1).any(dim=-1).numpy()
+        ends = _ends(self.transforms, outputs[at_end])[:, 0]
+        draws[:, at_end] = self.transforms.forward(ends, outputs[at_end])
+        return draws
+
+    def _free_draws(
+        self, X: Array, outputs: Array, places: torch.Tensor, chains: int, kept: int, random_state: Any
+    ) -> Array:
+        """Draws given the totals that leave more than one value."""
+        terms = self.known.given.places
+        if not len(terms):
+            return self.latent.draw_at(X, outputs, chains * kept, random_state, include_noise=True)
+        every = torch.cat([terms, places])
         source = check_random_state(random_state)
         pairs = zip(self.latent.models, self.latent.conditions, strict=True)
         members = [each for model, condition in pairs for each in _members(model, condition, every)]
@@ -130,6 +150,12 @@ def constrained(latent: Posterior, transforms: Transforms, sums: Sums) -> Constr
         ValueError: if a total contradicts what is known of it, or values at the ends of a column.
     """
     known = _known(latent, transforms, sums)
+    settled = known.given.places[_settled(known.given, transforms, known.curve.outputs)].unique(dim=0)
+    if len(settled):
+        latent = _given_ends(latent, transforms, settled)
+        known = _known(latent, transforms, sums)
+    if not len(known.given.values):
+        return ConstrainedPosterior(latent, transforms, known, settled)
     terms, size = known.given.places, len(known.given.sums)
     x = np.mean([model.moments(terms, noisy=True).mean.reshape(-1, size).mean(0) for model in latent.models], axis=0)
     for _ in range(_LINEARISED):
@@ -143,7 +169,7 @@ def constrained(latent: Posterior, transforms: Transforms, sums: Sums) -> Constr
         if np.abs(step).max(initial=0.0) < _NEAR:
             break
     given = Posterior(models, latent.units, latent.observed, conditions)
-    return ConstrainedPosterior(given, transforms, known)
+    return ConstrainedPosterior(given, transforms, known, settled)
 
 
 def _known(latent: Posterior, transforms: Transforms, sums: Sums) -> CurvedTotals:
@@ -153,14 +179,9 @@ def _known(latent: Posterior, transforms: Transforms, sums: Sums) -> CurvedTotal
     columns = np.argsort(units.numbers)[rows[:, -1].long().numpy()]
     scaling = units.outputs.chosen(columns)
     values = transforms.inverse(scaling.undo(targets.double().numpy()), columns)
-    spread = np.array([_spread(values[columns == p]) for p in range(len(units.numbers))])
-    size = np.bincount(sums.sums, np.abs(sums.weights) * spread[sums.outputs], len(sums.values))
     places = np.column_stack([units.inputs.apply(sums.places[:, :-1]), units.numbers[sums.outputs]])
-    scaled = sums._replace(places=places, weights=sums.weights / size[sums.sums])
-    scaled = scaled._replace(values=sums.values / size, noise=sums.noise / size**2)
-    given = scaled.given(rows, torch.as_tensor(values))
+    given = _of_reading_size(sums, values, columns)._replace(places=places).given(rows, torch.as_tensor(values))
     outputs = np.argsort(units.numbers)[given.places[:, -1].long().numpy()]
-    _check_ends(given, np.array([transforms.kinds[p].ends for p in outputs]).reshape(-1, 2))
     which = units.outputs.chosen(outputs)
     return CurvedTotals(given, Curve(transforms, outputs, which.undo(np.zeros(len(outputs))), which.unit))
 
@@ -178,21 +199,68 @@ def _members(
     return zip(model.readings(rows, condition), roots.double().numpy(), strict=True)
 
 
-def _check_ends(given: GivenSums, ends: Array) -> None:
-    """Refuse totals that leave no room between the ends ``(t, 2)`` of what is missing."""
+def check_ends(sums: Sums, table: Table, transforms: Transforms) -> None:
+    """Refuse totals that leave no room between the ends of what is missing, before a fit.
+
+    Args:
+        sums: in the user's units, by columns.
+        table: what is known.
+        transforms: of its columns.
+
+    Raises:
+        ValueError: if there are some, unless what is missing is at an end that has a probability of its own.
+    """
+    at, columns = np.nonzero(table.known)
+    values, rows = table.values[at, columns], np.column_stack([table.inputs[at], columns])
+    given = _of_reading_size(sums, values, columns).given(torch.as_tensor(rows), torch.as_tensor(values))
+    _settled(given, transforms, given.places[:, -1].long().numpy())
+
+
+def _settled(given: GivenSums, transforms: Transforms, outputs: Array) -> NDArray[np.bool_]:
+    """Which of t terms a total leaves their lower end only, which has a probability of its own, ``(t,)``."""
     weights, sums, values = (each.numpy() for each in (given.weights, given.sums, given.values))
-    ends = np.where(weights[:, None] == 0.0, 0.0, ends)
-    for sign, each in ((1.0, ends[:, 0]), (-1.0, ends[:, 1])):
-        extreme = np.bincount(sums, weights * each, len(values))
-        room = sign * (values - extreme) > _AT_AN_END * np.bincount(sums, np.abs(weights * values[sums]), len(values))
-        usual = np.bincount(sums, weights < 0.0, len(values)) == 0
-        closed = np.flatnonzero(usual & ~room & (given.noise.numpy() == 0.0))
-        if len(closed):
-            raise ValueError(
-                f"totals: expected what is missing of {given.names[closed[0]]} to be between the ends of its column, "
-                f"got a total at or beyond {each[sums == closed[0]][0]:g} for every value: correct it, or fill these "
-                "values with the end and leave the total out"
-            )
+    count, used = len(values), weights != 0.0
+    ends = np.where(used[:, None], _ends(transforms, outputs), 0.0)
+    lowest, highest = (np.bincount(sums, weights * each, count) for each in ends.T)
+    little = _ROUNDING * given.sizes.numpy()
+    exact = (np.bincount(sums, weights < 0.0, count) == 0) & (given.noise.numpy() == 0.0)
+    others = np.bincount(sums, used & np.isnan(transforms.atoms[outputs]), count) > 0
+    at_lowest = exact & ~others & (np.abs(values - lowest) <= little)
+    closed = exact & ~at_lowest & ((values - lowest <= little) | (highest - values <= little))
+    if closed.any():
+        names = ", ".join(np.array(given.names, dtype=object)[closed])
+        raise ValueError(
+            f"totals: expected what is missing of {names} to be between the ends of its column, got totals at or "
+            "beyond one of them for every value: correct them, or fill these values with the end and leave the "
+            "totals out"
+        )
+    return used & at_lowest[sums]
+
+
+def _given_ends(latent: Posterior, transforms: Transforms, places: torch.Tensor) -> Posterior:
+    """A posterior given that readings at places ``(k, d + 1)`` in its units are at their lower end."""
+    columns = np.argsort(latent.units.numbers)[places[:, -1].long().numpy()]
+    ends = transforms.forward(_ends(transforms, columns)[:, 0], columns)
+    (model, *_) = latent.models
+    rows, targets = first_member(model)
+    values = torch.as_tensor(latent.units.outputs.chosen(columns).apply(ends), dtype=targets.dtype)
+    pairs = zip(latent.models, latent.conditions, strict=True)
+    models, conditions = zip(*(each.extended(places.to(rows), values, known) for each, known in pairs), strict=True)
+    observed = latent.observed.appended(torch.as_tensor(columns[:, None] == np.arange(latent.num_outputs)))
+    return Posterior(list(models), latent.units, observed, list(conditions))
+
+
+def _of_reading_size(sums: Sums, values: Array, columns: Array) -> Sums:
+    """Sums divided by their weights times the deviations of readings ``(n,)`` of their columns."""
+    used = np.unique(sums.outputs)
+    spread = np.array([_spread(values[columns == p]) for p in used])[np.searchsorted(used, sums.outputs)]
+    size = np.bincount(sums.sums, np.abs(sums.weights) * spread, len(sums.values))
+    return sums._replace(weights=sums.weights / size[sums.sums], values=sums.values / size, noise=sums.noise / size**2)
+
+
+def _ends(transforms: Transforms, outputs: Array) -> Array:
+    """The lower and upper ends of columns, ``(t, 2)``."""
+    return np.array([transforms.kinds[p].ends for p in outputs]).reshape(-1, 2)
 
 
 def _spread(values: Array) -> float:

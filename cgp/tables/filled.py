@@ -188,7 +188,8 @@ class FilledTable:
         mean, sd = self._latent.leave_one_out()
         values, observed = np.full(self.table.values.shape, np.nan), self.table.known
         known = ~np.isnan(mean)  # rows without a value need not be in there: both sides are read in the same order
-        values[observed] = (self._transforms.forward(self.table.values)[observed] - mean[known]) / sd[known]
+        centre, unit = (each[known][: observed.sum()] for each in (mean, sd))  # what totals settle comes after
+        values[observed] = (self._transforms.forward(self.table.values)[observed] - centre) / unit
         return values
 
     @property

@@ -24,7 +24,7 @@ from cgp.regression.solvers.choice import Cost
 from cgp.regression.sums import Sums
 
 from .answers import Answers
-from .constrained import constrained, split_sums
+from .constrained import check_ends, constrained, split_sums
 from .filled import FilledTable
 from .frames import codes
 from .frames.coordinates import YEAR, Axis, offered_periods
@@ -170,6 +170,7 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         linear, self._curved = split_sums(sums, self.transforms_)
         if self._curved is not None:
             self._regressor().estimate(table.inputs, table.outputs(), totals=sums)  # refuses what is no series
+            check_ends(self._curved, table, self.transforms_)
         self.regressor_ = self._fitted(table._replace(values=self.transforms_.forward(table.values)), linear)
         self._parts, self._known = [table._replace(left_out=self.regressor_.gross_errors_)], None
         self.tails_ = self._learned_tails()

@@ -174,6 +174,52 @@ def test_later_readings_are_taken_from_the_totals(fitted):
         imputer.transform(known)
 
 
+def with_dry_gaps():
+    """A column that is often 0, two months of three with gaps at some of its zeros; the full one, and its gaps."""
+    rng = np.random.default_rng(0)
+    index = pd.date_range("2023-01-01", periods=90, freq="D")
+    level = 0.3 * np.cumsum(rng.normal(size=90))
+    full = pd.DataFrame({"flow": level, "rain": np.maximum(level + rng.normal(size=90), 0.0).round(1)}, index=index)
+    gaps = [index[(full["rain"] == 0.0) & (index.month == month)][:2] for month in (1, 2)]
+    return full, gaps
+
+
+@pytest.mark.parametrize("rest", [0.0, 1e-14, -1e-14])
+@pytest.mark.parametrize("months", [slice(None), slice(1, 2)], ids=["beside others", "alone"])
+def test_days_for_which_a_total_leaves_no_rain_are_dry(rest, months):
+    full, (wet, dry) = with_dry_gaps()
+    frame = full.copy()
+    frame.loc[wet.union(full.index[10:13]), "rain"] = frame.loc[dry, "rain"] = np.nan
+    totals = full["rain"].groupby(full.index.to_period("M")).sum()
+    totals["2023-02"] = frame["rain"][full.index.month == 2].sum() + rest
+    imputer = CorrelatedGPImputer(transforms={"rain": "rectified"}, **OPTIONS)
+    filled = imputer.fit(frame, totals={"rain": totals[months]}).transform(frame)
+    of_dry = [filled, imputer.std_, *imputer.interval(0.95), *imputer.draws(3)]
+    np.testing.assert_array_equal([each["rain"][dry] for each in of_dry], 0.0)
+    assert (filled["rain"][wet] > 0.0).all()
+    known = totals[months].to_numpy()
+    np.testing.assert_allclose(imputer.aggregate("month").total["rain"].to_numpy()[months], known, rtol=1e-9)
+    np.testing.assert_array_equal(imputer.aggregate("month").std["rain"].to_numpy()[months], 0.0)
+
+
+def test_totals_of_readings_alone_leave_a_transformed_column_its_draws():
+    full, (wet, _) = with_dry_gaps()
+    frame = full.copy()
+    frame.loc[wet, "rain"] = np.nan
+    totals = full["rain"].groupby(full.index.to_period("M")).sum()["2023-02":]
+    imputer = CorrelatedGPImputer(transforms={"rain": "rectified"}, **OPTIONS).fit(frame, totals={"rain": totals})
+    assert (imputer.std_["rain"][wet] > 0.0).all()
+
+
+def test_totals_that_leave_no_room_are_named_before_a_fit(monkeypatch):
+    full, frame = table(BoxCox())
+    spans = pd.IntervalIndex.from_breaks(full.index[[19, 21, 23]], closed="right")
+    known = pd.Series([0.0, 0.0], index=spans)
+    monkeypatch.setattr(CorrelatedGPImputer, "_fitted", lambda *_: pytest.fail("it was fitted"))
+    with pytest.raises(ValueError, match=r"missing of 'rain' .*, 'rain' .* beyond one of them for every value"):
+        CorrelatedGPImputer(transforms={"rain": BoxCox()}, **OPTIONS).fit(frame, totals={"rain": known})
+
+
 def test_what_cannot_be_used_is_refused(fitted):
     imputer, _, frame, totals = fitted
     rain = totals["rain"]
@@ -181,7 +227,5 @@ def test_what_cannot_be_used_is_refused(fitted):
         imputer.fit(frame, totals={"rain": KnownTotals(rain, of="process")})
     with pytest.raises(ValueError, match="readings in a column that is transformed, got none for 'rain'"):
         imputer.fit(frame.assign(rain=np.nan), totals={"rain": rain})
-    with pytest.raises(ValueError, match="a total at or beyond 0 for every value"):
-        imputer.fit(frame, totals={"rain": 0.0 * rain}).transform(frame)
     with pytest.raises(ValueError, match="one input and a Markov kernel such as 'matern32'"):
         CorrelatedGPImputer(transforms="log", kernel="rbf").fit(np.exp(frame), totals={"rain": rain})
