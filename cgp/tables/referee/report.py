@@ -264,9 +264,17 @@ class GapReport:
             parts.append(f"its NLL is below that of {self._gains(ahead)} nats a value{self._where(ahead)}")
         if level:
             among = f" among comparisons of {len(names)} methods" if len(names) > 2 else ""
-            parts.append(f"that it differs from {self._gains(level)} nats may be chance{among}")
+            parts.append(f"that it differs from {self._gains(level)} nats may be chance{among}{self._of_few()}")
         first = f"{method[0].upper()}{method[1:]} is enough" if parts and not simpler else f"Use {method}"
         return f"{first}{': ' if parts else ''}{'; '.join(parts)}{self._of_values()}."
+
+    def _of_few(self) -> str:
+        """The class of gaps with the fewest hidden blocks, if these show little and others are hidden, too."""
+        counts = {label: self._strata(label).num_blocks for label in self.strata.weights}
+        least = min(counts, key=lambda label: counts[label])
+        if len(counts) == 1 or counts[least] >= FEWEST_BLOCKS:
+            return ""
+        return f", with {_counted(counts[least], 'hidden block')} for {_described(least)} (more maskings hide more)"
 
     def _of_values(self) -> str:
         """The method whose squared error is clearly below that of the recommended one, if there is any."""

@@ -136,6 +136,16 @@ def test_few_blocks_leave_the_default_and_say_so():
     assert not any(report.is_ahead(a, b) for a in report.trials for b in report.trials if a != b)
 
 
+@pytest.mark.parametrize(("count", "said"), [(3, True), (30, False)])
+def test_few_blocks_of_a_class_are_named_as_a_cause_of_chance(count, said):
+    rng = np.random.default_rng(1)
+    labels = np.array(["1"] * 20 + ["17-64"] * count)
+    report = report_of(rng.normal(size=(3, len(labels))), labels)
+    cause = ", with 3 hidden blocks for gaps of 17-64 rows (more maskings hide more)"
+    assert "may be chance among comparisons of 3 methods" in report.sentence
+    assert (cause in report.sentence) == ("hidden block" in report.sentence) == said
+
+
 @pytest.mark.parametrize(
     ("blocks", "gain", "said"), [(60, 0.5, True), (60, 0.0, False), (9, 0.5, False), (60, -0.5, False)]
 )
