@@ -116,7 +116,7 @@ def _by_column(totals: Any, table: Table) -> dict[int, KnownTotals]:
         totals = {totals.name: totals}
     if not isinstance(totals, Mapping):
         raise ValueError(f"totals: expected a frame, or a series by name of column, got {type(totals).__name__}")
-    names = table.names if hasattr(table.given, "iloc") else table.positions
+    names = table.keys
     absent = [name for name in totals if name not in names]
     if absent:
         raise ValueError(

@@ -177,7 +177,7 @@ def _by_label(values: Any, table: Table, name: str) -> Any:
     if not hasattr(values, "iloc"):
         return values
     if hasattr(values, "columns"):
-        columns = table.names if hasattr(table.given, "iloc") else table.positions
+        columns = table.keys
         absent = [column for column in columns if column not in values.columns]
         if absent:
             raise ValueError(f"{name}: expected the columns of the table, {columns}, got none for {absent}")

@@ -119,8 +119,8 @@ def calibrate(
     kept = list(asked.read(data, model))
     if way.needs_train:
         training = Training(model, asked, train)
-        way = way.fit(training)
         training.check_apart([key for batch in kept for key in keys_of(batch)])
+        way = way.fit(training)
     search = AmplitudeSearch(
         model, num_samples, way.sampling if isinstance(way, Posterior) else "marginal", seed, asked
     )

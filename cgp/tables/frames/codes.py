@@ -33,7 +33,7 @@ _TAIL = 0.05  # share of the others on either side of the range that distances a
 
 _OFTEN = 0.05  # share of a column's values that are 0 from which they have a probability of their own
 _NOTHING, _LITTLE = 1e-6, 0.01  # standard deviations of a column: rounding, and what nobody minds
-_MANY = 0.2  # share of the intervals in a column; a Gaussian one that is never below 0 has a tenth
+_MANY = 0.2  # share of the intervals in a column: a few are below 0 by chance
 _FAR = 20.0  # ranges of the values before
 _LEAST_ERRORS = 40  # of a column, to be compared before and after a row
 _SPLITS = (0.25, 0.5, 0.75)
@@ -137,9 +137,8 @@ def warn_of_negatives(table: Table, known: Array, filled: Array, lower: Callable
     """Warn of :func:`negative_fills` of a table that is filled with ``(n, P)``, given values of a fit ``(m, P)``."""
     found = negative_fills(np.concatenate([known, table.values]), np.where(table.missing, filled, np.nan), lower)
     if found:
-        keys = table.names if hasattr(table.given, "iloc") else table.positions
         said = ", ".join(f"{what} in {table.names[p]!r}" for p, (what, _) in found.items())
-        transforms = {keys[p]: kind for p, (_, kind) in found.items()}
+        transforms = {table.keys[p]: kind for p, (_, kind) in found.items()}
         warnings.warn(
             f"X: below 0, where no observed value is: {said}; transforms={transforms!r} has none",
             UserWarning,

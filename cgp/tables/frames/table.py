@@ -105,6 +105,11 @@ class Table(NamedTuple):
         values[tuple(cells[seen].T)] = np.nan
         return self._replace(values=values)
 
+    @property
+    def keys(self) -> list[Any]:
+        """What a user calls the columns: their names, of an array their numbers."""
+        return self.names if hasattr(self.given, "iloc") else self.positions
+
     def outputs(self) -> Any:
         """The values, as a frame with their names for tables of pandas."""
         return self.values if not hasattr(self.given, "iloc") else self.framed_columns()

@@ -217,21 +217,6 @@ class UncertainImputer(PointImputer):
         self._filled = self._fill(table)
         return self
 
-    def transform(self, X: Any) -> Any:
-        """Fill the gaps of a table; what is below 0 is said as :meth:`.CorrelatedGPImputer.transform` does.
-
-        Args:
-            X: table with the same columns as in ``fit``.
-
-        Returns:
-            The table with its gaps filled.
-        """
-        check_is_fitted(self)
-        table, _ = read_table(X, self.inputs, self.missing_values)
-        filled = self._fill(table)
-        warn_of_negatives(table, self._filled.table.values, filled.moments[0], filled.lower)
-        return filled.filled()
-
     @property
     def std_(self) -> Any:
         """The standard deviation of every filled value, 0 for observed values."""
@@ -262,6 +247,12 @@ class UncertainImputer(PointImputer):
         """
         check_is_fitted(self)
         return self._filled.plot(figure)
+
+    def _means(self, table: Table) -> Array:
+        check_is_fitted(self)
+        filled = self._fill(table)
+        warn_of_negatives(table, self._filled.table.values, filled.moments[0], filled.lower)
+        return filled.moments[0]
 
     def _fill(self, table: Table) -> FilledTable:
         mean = table.values_of(self.imputer_.transform(table.given))

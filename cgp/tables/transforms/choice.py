@@ -82,7 +82,7 @@ def chosen_transforms(asked: Any, table: Table, summed: Sequence[int] = ()) -> T
 
 def as_they_are(asked: Any, table: Table) -> dict[Any, Any]:
     """The argument by column, with None for "auto"."""
-    pairs = zip(_keys(table), _by_column(asked, table), strict=True)
+    pairs = zip(table.keys, _by_column(asked, table), strict=True)
     return {key: None if each == AUTO else each for key, each in pairs}
 
 
@@ -108,14 +108,9 @@ def restored_setting(content: Any) -> Any:
     return Transform.of_content(content) if isinstance(content, dict) else content
 
 
-def _keys(table: Table) -> list[Any]:
-    """What columns are called by: their names, of an array their numbers."""
-    return table.names if hasattr(table.given, "iloc") else table.positions
-
-
 def _by_column(asked: Any, table: Table) -> list[Any]:
     """What is asked of each column; of one that is not named, "auto"."""
-    keys = _keys(table)
+    keys = table.keys
     if not isinstance(asked, Mapping):
         return [asked] * len(keys)
     absent = [name for name in asked if name not in keys]

@@ -118,13 +118,18 @@ def absent_times(times: Any, every: str) -> Any:
 
 def usual_step(times: Any) -> float:
     """The most frequent distance of times that differ, or nearly so, in seconds, NaN for fewer than two."""
-    apart = np.sort(times.drop_duplicates().sort_values().diff().dt.total_seconds().dropna().to_numpy())
+    apart = np.sort(_distances(times))
     if not len(apart):
         return np.nan
     first = apart.searchsorted((1.0 - _JITTER) * apart)
     last = apart.searchsorted((1.0 + _JITTER) * apart, "right")
     most = int((last - first).argmax())
     return float(np.median(apart[first[most] : last[most]]))
+
+
+def _distances(times: Any) -> NDArray[np.float64]:
+    """Those of successive times that differ, in seconds, in the order of the times."""
+    return np.asarray(times.drop_duplicates().sort_values().diff().dt.total_seconds().dropna(), dtype=np.float64)
 
 
 def said_step(seconds: float) -> str:
@@ -162,9 +167,9 @@ def _refuse_unfit(times: Any, every: str) -> None:
     import pandas as pd
 
     slots, step = _slots(pd.DatetimeIndex(times.dt.tz_localize(None)).sort_values(), every), usual_step(times)
-    apart = times.drop_duplicates().sort_values().diff().dt.total_seconds()
     wanted = slots.to_series().diff().dt.total_seconds().median() if len(slots) > 1 else np.inf
-    if (apart - step).abs().le(_JITTER * step).mean() <= 0.5:
+    near = np.abs((distances := _distances(times)) - step) <= _JITTER * step
+    if 2 * near.sum() <= len(distances) + 1:  # as many as there are rows
         return
     if wanted > _WIDER * step:
         raise UnclearError(f"{option('every', every)}: expected at most the distance of the rows, {said_step(step)}")
@@ -203,10 +208,10 @@ def _slots(local: Any, every: str) -> Any:
 
 def _absent(times: Any) -> tuple[int, str]:
     """How many rows are not there between times that are mostly equally far apart, and what ``every`` adds them."""
-    step, apart = usual_step(times), times.drop_duplicates().sort_values().diff().dt.total_seconds()
+    step = usual_step(times)
     if not step > 0:
         return 0, ""
-    return int((apart / step).round().sub(1).clip(lower=0).sum()), _as_every(times, step)
+    return int((np.round(_distances(times) / step) - 1).clip(min=0).sum()), _as_every(times, step)
 
 
 def _as_every(times: Any, seconds: float) -> str:

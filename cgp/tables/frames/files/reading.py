@@ -77,8 +77,7 @@ def _read(path: Path, options: ReadOptions) -> TableFile:
         raise ValueError(f"expected columns of the table, {[*cells]}, got {absent}{meant(absent, cells)}")
     by_time = replace(options, index=options.long[1:2]) if options.long else options
     layout, cells = (layout, cells) if is_typed else _filled_rows(layout, cells, by_time)
-    layout, cells = _once_each(layout, cells, by_time)
-    rows = rows_of(cells, by_time)
+    layout, cells, rows = _once_each(layout, cells, by_time)
     others = cells.drop(columns={*rows.columns, *options.long[:1]})
     columns = columns_of(others, options, source.grid.delimiter, calendar_columns(cells, rows))
     if not columns.numbers:
@@ -108,21 +107,22 @@ def _filled_rows(layout: Layout, cells: Any, options: ReadOptions) -> tuple[Layo
     )
 
 
-def _once_each(layout: Layout, cells: Any, options: ReadOptions) -> tuple[Layout, Any]:
+def _once_each(layout: Layout, cells: Any, options: ReadOptions) -> tuple[Layout, Any, Rows]:
     """Lines that repeat another one, as where a logger is read out twice, are no rows; the last of them is one."""
     # Where many more repeat a time, times of day may be absent, and zeros of rain the same: these are refused later
     again = cells.duplicated(keep="last").to_numpy()
     if not again.any() or options.repeats:
-        return layout, cells
+        return layout, cells, rows_of(cells, options)
     kept = cells[~again].reset_index(drop=True)
-    labels = [*rows_of(kept, options).labels.values()]
+    rows = rows_of(kept, options)
+    labels = [*rows.labels.values()]
     others = int(labels[0].duplicated().sum()) if len(labels) == 1 and not options.long else 0
     if len(labels) != 1 or (others and others + again.sum() > FEW_REPEATS * len(cells)):
-        return layout, cells
-    rows = [record for record, is_twin in zip(layout.rows, again, strict=True) if not is_twin]
-    first = dict(zip(kept.itertuples(index=False, name=None), rows, strict=True))
+        return layout, cells, rows_of(cells, options)
+    records = [record for record, is_twin in zip(layout.rows, again, strict=True) if not is_twin]
+    first = dict(zip(kept.itertuples(index=False, name=None), records, strict=True))
     twins = {layout.rows[n]: first[tuple(cells.iloc[n])] for n in np.flatnonzero(again).tolist()}
-    return layout._replace(rows=rows, twins=twins), kept
+    return layout._replace(rows=records, twins=twins), kept, rows
 
 
 def _understood(source: Source, layout: Layout, rows: Rows, columns: Columns, assembled: Assembled) -> Understood:

@@ -56,25 +56,22 @@ def read_text(path: Path, encoding: str | None = None) -> Encoded:
     if b"\0" in content and not candidates[0].lower().startswith(("utf-16", "utf-32", "utf_16")):
         raise ValueError(f"{path}: expected a table as text, got bytes that are no text")
     for name in candidates:
-        try:
-            text = content[len(mark) :].decode(name)
-            if mark + text.encode(name) == content:
-                return Encoded(text, name, mark)
-        except UnicodeError:
-            continue
-        except LookupError as error:
-            raise ValueError(f"encoding: expected a name such as utf-8 or cp1252, got {name!r}") from error
-    fits = next(name for name in _ENCODINGS if name not in candidates and _is_written(content, name))
+        if (text := _decoded(content[len(mark) :], name)) is not None:
+            return Encoded(text, name, mark)
+    fits = next(name for name in _ENCODINGS if name not in candidates and _decoded(content, name) is not None)
     tried = " or ".join(candidates)
     raise UnclearError(f"{path}: expected text in {tried}, got other bytes: name the {option('encoding', fits)} it has")
 
 
-def _is_written(content: bytes, encoding: str) -> bool:
+def _decoded(content: bytes, encoding: str) -> str | None:
+    """The text that is written as these bytes; None if none is."""
     try:
-        content.decode(encoding)
+        text = content.decode(encoding)
+        return text if text.encode(encoding) == content else None
     except UnicodeError:
-        return False
-    return True
+        return None
+    except LookupError as error:
+        raise ValueError(f"encoding: expected a name such as utf-8 or cp1252, got {encoding!r}") from error
 
 
 def packed(content: bytes, path: Path) -> bytes:

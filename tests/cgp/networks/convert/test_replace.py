@@ -90,13 +90,17 @@ def test_what_cannot_be_replaced_is_said(model, message):
         replace_attention(model)
 
 
-def test_attention_that_can_be_converted_is_said_to_be():
+def one_layer(kind):
+    """A small model of transformers."""
     transformers = pytest.importorskip("transformers")
-    config = transformers.BertConfig(
-        hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8, vocab_size=8
-    )
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    return getattr(transformers, f"{kind}Model")(getattr(transformers, f"{kind}Config")(**sizes, vocab_size=8))
+
+
+def test_attention_that_can_be_converted_is_said_to_be():
+    model = one_layer("Bert")
     with pytest.raises(ValueError, match="got none in BertModel; cgp.convert takes it"):
-        replace_attention(transformers.BertModel(config))
+        replace_attention(model)
 
 
 @pytest.mark.parametrize(
@@ -171,12 +175,9 @@ def test_image_encoders_of_transformers_run_learn_and_say_their_variance(kind):
 
 
 def test_decoders_of_transformers_are_refused():
-    transformers = pytest.importorskip("transformers")
-    config = transformers.LlamaConfig(
-        hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8, vocab_size=8
-    )
+    model = one_layer("Llama")
     with pytest.raises(ValueError, match="model: expected"):
-        replace_attention(transformers.LlamaModel(config))
+        replace_attention(model)
 
 
 class Pooled(nn.Module):
