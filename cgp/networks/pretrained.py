@@ -33,6 +33,7 @@ from cgp.networks.model.fingerprints import (
     set_logit_temperature,
 )
 from cgp.networks.model.named import State
+from cgp.networks.model.repeated import keep_keys, kept_keys
 from cgp.networks.model.structural_copy import structural_copy, uncompiled
 from cgp.networks.predict.method import Settings, as_assessed, has_settings, settings_of, with_settings
 from cgp.networks.predict.prediction import Prediction, TokenLayout
@@ -54,7 +55,8 @@ def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     A model of transformers writes itself (``model.save_pretrained`` does, too, and so does its Trainer): the folder is
     its own, with some more tensors if it is converted. Any other model is written to ``model.safetensors``;
     ``cgp_config.json`` has what a host of timm is built from. The temperature of a converted model is among its
-    tensors; what else was calibrated is in ``cgp_calibration.safetensors``, which only this function writes.
+    tensors; what else was calibrated is in ``cgp_calibration.safetensors``, which only this function writes, with a
+    number of eight bytes for each input that it was fitted to, by which :func:`cgp.with_held_out` knows it again.
 
     Args:
         model: a model of :func:`cgp.convert`, :func:`cgp.calibrate` or :meth:`cgp.Assessment.apply`, trained or not.
@@ -71,6 +73,8 @@ def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
         raise ValueError(f"model: expected one that cgp.convert, cgp.calibrate or report.apply returned, got {kind}")
     settings, path = settings_of(model), Path(folder)
     config, tensors = _settings_state(settings)
+    keys = kept_keys(model)
+    tensors |= {"keys": torch.from_numpy(keys)} if len(keys) else {}
     places = _first_places(tensors)
     config |= {"temperature": temperature, "weights": calibrated_weights(model), "places": places}
     try:
@@ -84,7 +88,7 @@ def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     _check_adapters(model)
     (path / _FILE).unlink(missing_ok=True)  # of a model that was there before
     _save_converted(as_assessed(model), path)
-    if has_settings(model) or not _is_converted(model):
+    if has_settings(model) or len(keys) or not _is_converted(model):
         write_aside(path / _FILE, lambda file: save_tensors(stored, file, {"cgp": text}))
 
 
@@ -118,6 +122,8 @@ def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = No
     loaded = with_settings(loaded, _settings_of_state(config, tensors))
     set_logit_temperature(loaded, config["temperature"])
     keep_weights(loaded, config["weights"])
+    if "keys" in tensors:
+        keep_keys(loaded, tensors["keys"].tolist())
     return loaded
 
 

@@ -22,7 +22,7 @@ from cgp.networks.methods.rows import Normals
 from cgp.networks.model.fingerprints import fingerprint
 from cgp.networks.model.inputs import Batch, batches, model_device, to_device
 from cgp.networks.model.progress import Progress
-from cgp.networks.model.repeated import check_apart, keys_of
+from cgp.networks.model.repeated import check_apart, keep_keys, kept_keys, keys_of
 from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.predict.method import Method, Settings, Training, as_assessed, with_settings
 from cgp.networks.tasks import Task, as_task
@@ -126,8 +126,10 @@ def assess(
     training = None if train is None else Training(model, asked, train)
     what = compared(compare, model, asked, training)
     held = ValidationData(data, partial(asked.read, model=model, every=asked.is_per_input), progress)
+    keep_keys(model, held.keys)
     if training is not None:
         training.check_apart(held.keys)
+        keep_keys(model, training.keys)
     posterior = what.posterior or Posterior()
     drawing = model if what.posterior is None else posterior.drawing(model)
     search = AmplitudeSearch(drawing, num_samples, posterior.sampling, seed, asked)
@@ -191,6 +193,7 @@ class _Comparison:
             num_inputs=int(groups.max()) + 1,
             outcomes=outcomes,
             weights=weights,
+            keys=kept_keys(self.model),
             task=self.task,
             choices=choices,
             fitted=fitted,

@@ -19,6 +19,7 @@ from cgp.networks.detect.detector import Detector
 from cgp.networks.detect.scores import DrawnScore
 from cgp.networks.methods.known import Posterior
 from cgp.networks.model.fingerprints import Fingerprint, fingerprint, mark_calibrated, set_logit_temperature
+from cgp.networks.model.repeated import keep_keys
 from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.predict.method import Method, Settings, as_assessed, with_settings
 from cgp.networks.predict.prediction import data_frame
@@ -65,6 +66,7 @@ class Assessment:
         num_inputs: inputs that they belong to.
         outcomes: for each method, the scores of every label.
         weights: fingerprint of the assessed model's weights.
+        keys: of all inputs that it was compared or fitted with (:func:`cgp.with_held_out` takes none of them).
         task: the task.
         choices: for each method, by its name, what was fitted to all labels.
         fitted: detectors by name.
@@ -80,6 +82,7 @@ class Assessment:
     num_inputs: int
     outcomes: dict[str, LabelledScores | ValueErrors] = field(repr=False)
     weights: Fingerprint = field(repr=False)
+    keys: NDArray[np.int64] = field(repr=False)
     task: Task = field(repr=False)
     choices: dict[str, Choice] = field(repr=False)
     fitted: dict[str, Detector] = field(repr=False)
@@ -129,6 +132,7 @@ class Assessment:
         if self.task.has_classes:
             set_logit_temperature(changed, parameter)
         mark_calibrated(changed)
+        keep_keys(changed, self.keys.tolist())
         return changed
 
     @property

@@ -10,7 +10,7 @@ from torch import nn
 
 from cgp.networks.model.blocks import stochastic_layers
 from cgp.networks.model.progress import Progress
-from cgp.networks.model.repeated import keys_of
+from cgp.networks.model.repeated import keep_keys, keys_of
 from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.predict.method import Method, Training, settings_of, with_settings
 from cgp.networks.tasks import Task, as_task
@@ -117,19 +117,25 @@ def calibrate(
     if obstacle := way.obstacle(model, asked):
         raise ValueError(obstacle)
     kept = list(asked.read(data, model))
+    seen = [[key for batch in kept for key in keys_of(batch)]]
     if way.needs_train:
         training = Training(model, asked, train)
-        training.check_apart([key for batch in kept for key in keys_of(batch)])
+        training.check_apart(seen[0])
+        seen.append(training.keys)
         way = way.fit(training)
     search = AmplitudeSearch(
         model, num_samples, way.sampling if isinstance(way, Posterior) else "marginal", seed, asked
     )
     if not asked.has_classes:
-        return calibrate_values(search, kept, way)
-    if isinstance(way, Posterior):
-        return calibrate_posterior(search, kept, way, progress)
-    changed = with_settings(model, replace(settings_of(model), method=way, held_out=None))
-    return calibrate_outputs(search, changed, kept, way)
+        report = calibrate_values(search, kept, way)
+    elif isinstance(way, Posterior):
+        report = calibrate_posterior(search, kept, way, progress)
+    else:
+        changed = with_settings(model, replace(settings_of(model), method=way, held_out=None))
+        report = calibrate_outputs(search, changed, kept, way)
+    for keys in seen:
+        keep_keys(report.model, keys)
+    return report
 
 
 def _chosen(model: nn.Module, task: Task) -> str:

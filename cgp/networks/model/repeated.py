@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.stats import binom
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from cgp.comparisons import LEVEL
 
 from .inputs import Batch
+from .structural_copy import uncompiled
 
-__all__ = ["MOST_REPEATED", "check_apart", "keys_of"]
+__all__ = ["MOST_REPEATED", "check_apart", "keep_keys", "kept_keys", "keys_of"]
 
 MOST_REPEATED = 0.05
 """Share of repeated inputs that is refused: such move a difference between methods by its standard error and more."""
 
+_KEPT = "cgp_fitted_to"
 _ROUNDED = 8  # numbers of an input from which on they are rounded: fewer may be alike by chance
 
 
@@ -31,7 +37,7 @@ def keys_of(batch: Batch) -> list[int]:
             numbers count to three digits: what a network returns depends on the size of a batch in the last ones.
 
     Returns:
-        N numbers, for this process; none where no tensor has N rows.
+        N numbers of 64 bits, the same in every process; none where no tensor has N rows.
 
     Example:
         >>> known, given = (keys_of(Batch(torch.tensor(x), None)) for x in ([[1, 2], [3, 4]], [[3, 4]]))
@@ -47,7 +53,36 @@ def keys_of(batch: Batch) -> list[int]:
     mask = inputs.get("attention_mask") if isinstance(inputs, Mapping) else None
     kept = mask.bool().cpu() if isinstance(mask, Tensor) and mask.dim() == 2 else None
     columns = [_bytes(tensor, kept) for tensor in tensors if len(tensor) == count]
-    return [hash(row) for row in zip(*columns, strict=True)]
+    return [_digest(b"|".join(row)) for row in zip(*columns, strict=True)]
+
+
+def _digest(content: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little", signed=True)
+
+
+def keep_keys(model: nn.Module, keys: Iterable[int]) -> None:
+    """Let a model keep keys of inputs whose labels it was fitted to, beside those that it keeps already.
+
+    Args:
+        model: any module; its copies keep them, too.
+        keys: by :func:`keys_of`; eight bytes each are kept.
+
+    Example:
+        >>> model = nn.Linear(2, 2)
+        >>> keep_keys(model, [3, 3, 5])
+        >>> keep_keys(model, [3, 7])
+        >>> kept_keys(model).tolist()
+        [3, 3, 5, 7]
+    """
+    times = Counter[int](kept_keys(model).tolist())
+    times |= Counter(keys)  # the larger number of each: an input that is fitted to twice has no twin by that
+    setattr(uncompiled(model), _KEPT, np.array(sorted(times.elements()), np.int64))
+
+
+def kept_keys(model: nn.Module) -> NDArray[np.int64]:
+    """The keys that :func:`keep_keys` lets a model keep."""
+    kept: Any = vars(uncompiled(model)).get(_KEPT)
+    return np.zeros(0, np.int64) if kept is None else kept
 
 
 def _bytes(tensor: Tensor, kept: Tensor | None) -> list[bytes]:
@@ -61,7 +96,14 @@ def _bytes(tensor: Tensor, kept: Tensor | None) -> list[bytes]:
     return [row.tobytes() for row in rows.numpy()]
 
 
-def check_apart(name: str, given: Sequence[int], known: Sequence[int]) -> None:
+def check_apart(
+    name: str,
+    given: Sequence[int],
+    known: Sequence[int],
+    *,
+    others: str = "the held-out inputs",
+    advice: str = "leave them out of one of the two",
+) -> None:
     r"""Refuse inputs of which many are among others, where there should be none, and warn of few.
 
     Inputs of few values, such as short texts, are alike by chance: as often as :math:`t`, the share of the others that
@@ -75,6 +117,8 @@ def check_apart(name: str, given: Sequence[int], known: Sequence[int]) -> None:
         name: of the argument.
         given: keys of inputs by :func:`keys_of`.
         known: keys of the others.
+        others: what they are called.
+        advice: what to do.
 
     Raises:
         ValueError: if those above t are more than 5 % of them.
@@ -92,7 +136,7 @@ def check_apart(name: str, given: Sequence[int], known: Sequence[int]) -> None:
     alike = sum(number for number in times.values() if number > 1) / max(len(known), 1)
     if not repeated or binom.sf(repeated - 1, count, alike) >= LEVEL:
         return
-    words = f"{name}: expected none of the held-out inputs, got {repeated} of {count}: leave them out of one of the two"
+    words = f"{name}: expected none of {others}, got {repeated} of {count}: {advice}"
     if repeated / count - alike > MOST_REPEATED:
         raise ValueError(words)
     warnings.warn(words, stacklevel=3)

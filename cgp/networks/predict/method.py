@@ -56,6 +56,7 @@ class Training:
         returned: what the network returns of the first batch, without draws.
         features: ``(N, d)``, float64.
         labels: ``(N,)`` int, or values ``(N, C)`` in float64.
+        keys: of the inputs, by :func:`cgp.networks.model.repeated.keys_of`.
     """
 
     @torch.no_grad()
@@ -67,13 +68,13 @@ class Training:
         self.returned = prefix.run(lambda model: call_model(model, seen[0].inputs))
         self.features = torch.cat([task.features(plain, batch.inputs).double().cpu() for batch in seen])
         labels = torch.cat([batch.labels.cpu() for batch in seen if batch.labels is not None])
-        self._keys = [key for batch in seen for key in keys_of(batch)]
+        self.keys = [key for batch in seen for key in keys_of(batch)]
         self.labels = labels.double() if labels.is_floating_point() else labels
         task.check_training(self.labels, tuple(task.rows(self.returned).shape))
 
     def check_apart(self, keys: Sequence[int]) -> None:
-        """Refuse what many of some held-out inputs are among, by :func:`cgp.networks.model.repeated.keys_of`."""
-        check_apart("train", keys, self._keys)
+        """Refuse what many of some held-out inputs are among."""
+        check_apart("train", keys, self.keys)
 
     @cached_property
     def process(self) -> GPReadout:

@@ -19,8 +19,9 @@ from cgp.networks.model.fingerprints import (
     logit_temperature,
     modules_with_temperature,
 )
-from cgp.networks.model.inputs import input_batches, model_device, to_device
+from cgp.networks.model.inputs import Batch, input_batches, model_device, to_device
 from cgp.networks.model.progress import Progress, progressing
+from cgp.networks.model.repeated import check_apart, kept_keys, keys_of
 from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.tasks import Task, as_task
 
@@ -279,7 +280,8 @@ def with_held_out(model: nn.Module, data: Any, num_samples: int = 16, **options:
     Args:
         model: any model that :func:`cgp.predict` takes.
         data: labelled inputs that have chosen nothing, neither weights nor a temperature: a loader, a data set, or a
-            list of batches ``(inputs, labels)``.
+            list of batches ``(inputs, labels)``. Those that :func:`cgp.calibrate` or :func:`cgp.assess` has seen, as
+            ``data`` or ``train``, are known again; what else trained the model is not.
         num_samples: number S of draws.
         **options: options of :func:`cgp.predict`.
 
@@ -287,7 +289,10 @@ def with_held_out(model: nn.Module, data: Any, num_samples: int = 16, **options:
         The copy.
 
     Raises:
-        ValueError: if there are no labels.
+        ValueError: if there are no labels, or more than 5 % of the inputs have fitted the model.
+
+    Warns:
+        UserWarning: if some of them have.
 
     Example:
         >>> import torch
@@ -296,10 +301,19 @@ def with_held_out(model: nn.Module, data: Any, num_samples: int = 16, **options:
         >>> predict(model, x[:3]).sets(0.9).shape
         torch.Size([3, 2])
     """
+    keys, known, batch_size = list[int](), kept_keys(model), options.pop("batch_size", None)
+
+    def read() -> Iterator[Batch]:
+        for batch in input_batches(model, data, batch_size):
+            keys.extend(keys_of(batch) if len(known) else ())
+            yield batch
+
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "predict: one draw")  # guarantees need no epistemic part
-        kept = predict(model, data, num_samples, keep_variance=False, **options)
+        kept = predict(model, read(), num_samples, keep_variance=False, **options)
     kept = replace(kept, held_out=None, draws=None, ood={})
     if kept.labels is None:
         raise ValueError("data: expected batches (inputs, labels) or dicts with 'labels', got some without labels")
+    advice = "take others, as a guarantee holds by labels that have chosen nothing of the model"
+    check_apart("data", keys, known.tolist(), others="the inputs that the model was fitted to", advice=advice)
     return with_settings(model, replace(settings_of(model), held_out=kept))

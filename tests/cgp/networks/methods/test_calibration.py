@@ -79,7 +79,7 @@ def test_a_variance_head_gets_a_factor(tmp_path):
         predict(again, x, output=heads["output"])
     with pytest.raises(ValueError, match="noise: expected positive variances"):
         predict(model, x, task="regression", output=heads["output"], noise=lambda out: -out[1])
-    kept = with_held_out(report.model, [(x, y)], **heads)
+    kept = with_held_out(report.model, [(x + 1.0, y)], **heads)  # others than those that fitted it
     ends = predict(kept, x[:5], **heads).intervals(0.9)
     half = (ends[..., 1] - ends[..., 0]) / 2 / prediction.total[:5].sqrt()
     torch.testing.assert_close(half, half[:1].expand(5, 2))  # normalised: wider where the head says so

@@ -6,9 +6,9 @@ import torch
 from scipy.stats import binom
 from torch import nn
 
-from cgp import assess, calibrate
+from cgp import assess, calibrate, convert, from_pretrained, save_pretrained, with_held_out
 from cgp.networks.model.inputs import Batch
-from cgp.networks.model.repeated import check_apart, keys_of
+from cgp.networks.model.repeated import check_apart, keep_keys, kept_keys, keys_of
 from tests.cgp.networks.model.digits import digits
 
 X, Y = digits()
@@ -46,6 +46,56 @@ def test_other_inputs_that_are_held_out_ones_are_refused_by_name():
     with pytest.raises(ValueError, match=r"ood\['same'\]: expected none of the held-out inputs, got 50 of 150"):
         assess(network(), held, ood={"same": X[950:1100]})
     assert assess(network(), held, ood={"as they are": lambda x: x}, compare=[]).detection  # a transform may do nothing
+
+
+HELD, TRAIN, FRESH = torch.arange(800, 1000), torch.arange(300), torch.arange(1000, 1200)
+
+
+def attention():
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    return nn.Sequential(nn.Unflatten(1, (8, 8)), layer, nn.Flatten(), nn.Linear(64, 10)).eval()
+
+
+FITTED = {
+    "a temperature": lambda: calibrate(network(), held_out(HELD), method="temperature").model,
+    "a posterior": lambda: calibrate(convert(attention()), [(X[HELD].flatten(1), Y[HELD])], num_samples=2).model,
+    "a report": lambda: assess(network(), held_out(HELD), train=held_out(TRAIN), compare=["readout"]).apply(network()),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("way", FITTED)
+def test_labels_that_fitted_a_model_cannot_guarantee_its_answers(way, tmp_path):
+    """Also after saving: a network that knows its training set by heart keeps to any risk on it, and to none later."""
+    flat = (lambda data: [(x.flatten(1), y) for x, y in data]) if way == "a posterior" else (lambda data: data)
+    host = attention if way == "a posterior" else network
+    fitted = FITTED[way]()
+    save_pretrained(fitted, tmp_path)
+    for model in (fitted, from_pretrained(tmp_path, host())):
+        for seen in (HELD, TRAIN) if way == "a report" else (HELD,):
+            count = len(seen)
+            with pytest.raises(
+                ValueError, match=f"data: expected none of the inputs that .* fitted to, got {count} of {count}: take"
+            ):
+                with_held_out(model, iter(flat(held_out(seen))), 2)
+        with pytest.warns(UserWarning, match="got 4 of 204: take others"):
+            assert with_held_out(model, flat(held_out(torch.cat([HELD[:4], FRESH]))), 2)
+        assert with_held_out(model, flat(held_out(FRESH)), 2)
+
+
+def test_an_input_that_fitted_a_model_twice_has_no_twin_by_that():
+    model, keys = network(), keys_of(Batch(X[HELD], None))
+    for _ in range(2):
+        keep_keys(model, keys)
+    assert sorted(keys) == kept_keys(model).tolist()
+    with pytest.raises(ValueError, match="got 200 of 200"):
+        with_held_out(model, held_out(HELD))
+
+
+def test_keys_are_the_same_in_every_process():
+    keys = keys_of(Batch(torch.arange(4).view(2, 2), None))
+    assert keys == [8118103383084794603, 2068279573001530991]  # blake2b of the bytes
 
 
 def test_examples_are_known_whatever_the_batch_pads_them_to():
