@@ -45,6 +45,8 @@ _FILE, _VERSION = "cgp_calibration.safetensors", 2
 _CONFIG, _WEIGHTS, _ADAPTER = "cgp_config.json", "model.safetensors", "adapter_config.json"
 _HOST_VERSION = 3
 _TIMM = ("model_name", "num_classes")  # all that a folder may say of timm's model
+_PLAIN = (bool, int, float, str, tuple, type(None))  # options that a module keeps
+_FEW = 3  # tensors that are named
 _CHOICES = ("attn_implementation", "experts_implementation")  # of transformers, which downloads "owner/name"
 _KEPT = ("mean", "probabilities", "total", "aleatoric", "epistemic", "labels")  # of held-out inputs
 
@@ -54,9 +56,10 @@ def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
 
     A model of transformers writes itself (``model.save_pretrained`` does, too, and so does its Trainer): the folder is
     its own, with some more tensors if it is converted. Any other model is written to ``model.safetensors``;
-    ``cgp_config.json`` has what a host of timm is built from. The temperature of a converted model is among its
-    tensors; what else was calibrated is in ``cgp_calibration.safetensors``, which only this function writes, with a
-    number of eight bytes for each input that it was fitted to, by which :func:`cgp.with_held_out` knows it again.
+    ``cgp_config.json`` names a host of timm, if its name and number of classes build it. The temperature of a converted
+    model is among its tensors; what else was calibrated is in ``cgp_calibration.safetensors``, which only this function
+    writes, with a number of eight bytes for each input that it was fitted to, by which :func:`cgp.with_held_out` knows
+    it again.
 
     Args:
         model: a model of :func:`cgp.convert`, :func:`cgp.calibrate` or :meth:`cgp.Assessment.apply`, trained or not.
@@ -195,11 +198,38 @@ def _save_converted(model: nn.Module, path: Path) -> None:
     if _is_of_transformers(model):
         cast(Any, model).save_pretrained(str(path))
         return
-    architecture = (getattr(model, "pretrained_cfg", None) or {}).get("architecture")
-    timm = architecture and {"model_name": architecture, "num_classes": model.num_classes}
-    text = json.dumps({"format_version": _HOST_VERSION, "host": type(model).__qualname__, "timm": timm}, indent=2)
+    config = {"format_version": _HOST_VERSION, "host": type(model).__qualname__, "timm": _named_by_timm(model)}
+    text = json.dumps(config, indent=2)
     write_aside(path / _WEIGHTS, lambda file: save_weights(model, file))
     write_aside(path / _CONFIG, lambda file: file.write_text(f"{text}\n"))
+
+
+def _named_by_timm(model: nn.Module) -> dict[str, Any] | None:
+    """The name and the number of classes by which timm builds a model, or None if it had other options."""
+    library: Any = sys.modules.get("timm")
+    architecture = (getattr(model, "pretrained_cfg", None) or {}).get("architecture")
+    classes = getattr(model, "num_classes", None)
+    if library is None or type(classes) is not int or not architecture or not library.is_model(architecture):
+        return None
+    named = {"model_name": architecture, "num_classes": classes}
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        built = _of_timm(named)
+    return named if _options(built).items() <= _options(model).items() and _shapes(built) == _shapes(model) else None
+
+
+def _options(model: nn.Module) -> dict[tuple[str, str], str]:
+    """The classes of all modules, and the options that they keep."""
+    found = dict[tuple[str, str], str]()
+    for name, module in model.named_modules():
+        kept = {key: value for key, value in vars(module).items() if isinstance(value, _PLAIN) and key != "training"}
+        found |= {(name, key): repr(value) for key, value in kept.items()} | {(name, ""): type(module).__qualname__}
+    return found
+
+
+def _shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
+    """The shapes of all tensors but those of converted layers."""
+    state = model.state_dict()
+    return {name: tuple(tensor.shape) for name, tensor in state.items() if ".gp." not in f".{name}"}
 
 
 def _is_of_transformers(model: nn.Module) -> bool:
@@ -220,19 +250,28 @@ def _load_converted(path: Path, model: nn.Module | None, *, needs_heads: bool = 
     if not is_of_transformers:
         try:
             load_model(converted, str(path / _WEIGHTS))
-        except RuntimeError as error:
-            host = json.loads((path / _CONFIG).read_text(encoding="utf-8"))["host"]
+        except RuntimeError:
+            host, got = json.loads((path / _CONFIG).read_text(encoding="utf-8"))["host"], type(converted).__qualname__
+            advice = "" if model is not None else ": pass model=, the host"
             raise ValueError(
                 f"model: expected the architecture that was saved ({host}), with tensors of its names and shapes, got "
-                f"another {type(converted).__name__} ({_first_difference(error)})"
-            ) from error
+                f"{'another' if got == host else 'a'} {got} {_differences(path, converted)}{advice}"
+            ) from None
     return converted.eval()
 
 
-def _first_difference(error: Exception) -> str:
-    """What torch says first of tensors that differ, under its heading."""
-    lines = str(error).splitlines()
-    return (lines[1] if len(lines) > 1 else lines[0]).strip()
+def _differences(path: Path, model: nn.Module) -> str:
+    """What is different in a model than in the saved one: a few tensors by name."""
+    with safe_open(str(path / _WEIGHTS), "pt") as tensors:
+        saved = {key: tuple(tensors.get_slice(key).get_shape()) for key in tensors.keys()}  # noqa: SIM118 (no dict)
+    own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    both = own.keys() & saved.keys()
+    others = {f"{name} {own[name]} in place of {saved[name]}" for name in both if own[name] != saved[name]}
+    for words, names in (("with", others), ("without", saved.keys() - both), ("with", own.keys() - both)):
+        if found := sorted(names):
+            more = f" and {len(found) - _FEW} more" * (len(found) > _FEW)
+            return f"{words} {', '.join(found[:_FEW])}{more}"
+    return "of the same tensors"
 
 
 def _saved_heads(path: Path) -> dict[int, dict[str, Tensor]]:
@@ -307,7 +346,9 @@ def _host(path: Path, model: nn.Module | None) -> nn.Module:
     if config.get("format_version") != _HOST_VERSION:
         raise ValueError(f"{_CONFIG}: expected format_version {_HOST_VERSION}, got {config.get('format_version')!r}")
     if model is None and not config["timm"]:
-        raise ValueError(f"model: expected the host ({config['host']}), which the folder does not hold, got None")
+        raise ValueError(
+            f"model: expected the host ({config['host']}), which the folder does not hold, got None: pass model="
+        )
     return _of_timm(config["timm"]) if model is None else copy.deepcopy(model)
 
 

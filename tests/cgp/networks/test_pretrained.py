@@ -79,6 +79,18 @@ def test_models_of_timm_come_back_without_the_host(tmp_path):
     assert torch.equal(again(x), model(x))
 
 
+@pytest.mark.parametrize("options", [{"img_size": 32, "patch_size": 16}, {"num_heads": 1}, {"act_layer": "relu"}])
+def test_models_of_timm_with_options_of_their_own_ask_for_the_host(options, tmp_path):
+    """A name would build another: of other shapes, or of the same ones and other answers."""
+    timm = pytest.importorskip("timm")
+    host = timm.create_model("vit_tiny_patch16_224", num_classes=3, **options).eval()
+    save_pretrained(model := convert(host), tmp_path)
+    with pytest.raises(ValueError, match=r"expected the host \(VisionTransformer\), .* hold, got None: pass model="):
+        from_pretrained(tmp_path)
+    size = options.get("img_size", 224)
+    assert torch.equal(from_pretrained(tmp_path, host)(x := torch.ones(1, 3, size, size)), model(x))
+
+
 def test_saving_over_an_older_model_leaves_one_of_them(tmp_path, monkeypatch):
     """The new one, or after a write that failed the older one."""
     host = hosts.timm_vit()
@@ -195,10 +207,14 @@ def test_another_host_is_refused_by_name(tmp_path):
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     data = [(torch.randn(40, 4), torch.arange(40) % 3)]
     save_pretrained(calibrate(model, data, method="temperature").model, tmp_path)
-    for other in (
-        nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Linear(9, 3)),
-        nn.Sequential(nn.Linear(4, 3)),
-        nn.Linear(4, 3),
+    shapes = "0.bias (9,) in place of (8,), 0.weight (9, 4) in place of (8, 4), 2.weight (3, 9) in place of (3, 8)"
+    for other, got in (
+        (nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Linear(9, 3)), f"another Sequential with {shapes}"),
+        (nn.Sequential(nn.Linear(4, 8)), "another Sequential without 2.bias, 2.weight"),
+        (nn.Sequential(*model, nn.Linear(3, 3)), "another Sequential with 3.bias, 3.weight"),
+        (nn.Linear(4, 3), "a Linear without 0.bias, 0.weight, 2.bias and 1 more"),
     ):
-        with pytest.raises(ValueError, match=r"model: expected the architecture that was saved \(Sequential\), .* got"):
+        with pytest.raises(ValueError, match="model: expected the architecture that was saved") as raised:
             from_pretrained(tmp_path, other)
+        assert str(raised.value).endswith(f"saved (Sequential), with tensors of its names and shapes, got {got}")
+        assert raised.value.__suppress_context__  # torch's own message has hundreds of names
