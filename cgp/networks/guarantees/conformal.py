@@ -25,11 +25,13 @@ __all__ = [
     "labels_needed",
     "risk_threshold",
     "sets_by_label_scores",
+    "values_needed",
     "why_none",
 ]
 
 Array = NDArray[Any]
 
+_WHOLE = 1e-9  # what is whole stays whole under rounding
 _ROUNDING = 1e-12  # sums of the same numbers in another order
 
 
@@ -52,8 +54,24 @@ def conformal_quantile(scores: Array, error: float) -> float:
         >>> conformal_quantile(np.arange(1.0, 10.0), 0.2), conformal_quantile(np.arange(3.0), 0.1)
         (8.0, inf)
     """
-    rank = math.ceil((len(scores) + 1) * (1.0 - error) - 1e-9)  # what is whole stays whole under rounding
+    rank = math.ceil((len(scores) + 1) * (1.0 - error) - _WHOLE)
     return float(np.partition(scores, rank - 1)[rank - 1]) if rank <= len(scores) else math.inf
+
+
+def values_needed(error: float) -> int:
+    r"""Held-out scores below which :func:`conformal_quantile` is infinite, :math:`\lceil 1/\alpha \rceil - 1`.
+
+    Args:
+        error: :math:`\alpha`, in (0, 1).
+
+    Returns:
+        Their number.
+
+    Example:
+        >>> values_needed(0.1), values_needed(1 - 0.999)
+        (9, 999)
+    """
+    return math.ceil((1.0 - error - _WHOLE) / error)
 
 
 class SetScore(Named, argument="method"):

@@ -13,7 +13,15 @@ from torch import Tensor
 
 from cgp.networks.tasks import Task, as_task
 
-from .conformal import SetScore, conformal_quantile, conformal_sets, labels_needed, risk_threshold, why_none
+from .conformal import (
+    SetScore,
+    conformal_quantile,
+    conformal_sets,
+    labels_needed,
+    risk_threshold,
+    values_needed,
+    why_none,
+)
 
 __all__ = ["Guarantees", "Source"]
 
@@ -97,6 +105,10 @@ class Guarantees:
 
         Raises:
             ValueError: if there are no held-out labels, or an argument is out of range.
+
+        Warns:
+            UserWarning: if there are too few held-out labels (of a class, with ``per_class``), so that every set holds
+                all classes (that class).
         """
         known, labels = self._known(held_out, level, "classification")
         assert self.probabilities is not None
@@ -104,6 +116,12 @@ class Guarantees:
         score = SetScore.named(method)
         scores, of_known = (score(_numbers(p)) for p in (self.probabilities, known.probabilities))
         sets = conformal_sets(scores, of_known, labels.cpu().numpy(), 1.0 - level, per_class=per_class)
+        real = labels[torch.from_numpy(~np.isnan(of_known).any(-1)).to(labels.device)]
+        counts = torch.bincount(real, minlength=sets.shape[1]) if per_class else torch.tensor([len(real)])
+        few = (counts < values_needed(1.0 - level)).nonzero()[:, 0].tolist()
+        classes = f"classes {', '.join(map(str, few))} are" if len(few) > 1 else f"class {few[0]} is" if few else ""
+        what = f"sets: {classes} in every set" if per_class else "sets: every set has all classes"
+        _say_few(what, "labels of each class" if per_class else "labels", int(counts.min()), level)
         return torch.from_numpy(sets).to(self.mean.device)
 
     def intervals(self, level: float = 0.9, *, held_out: Guarantees | None = None) -> Tensor:
@@ -125,8 +143,12 @@ class Guarantees:
 
         Raises:
             ValueError: if there are no held-out values, or an argument is out of range.
+
+        Warns:
+            UserWarning: if there are too few held-out values, so that every interval is infinite.
         """
         known, values = self._known(held_out, level, "regression")
+        _say_few("intervals: every interval is infinite", "values", len(values), level)
         deviations, of_known = _deviations(self, known)
         scores = np.abs(_numbers(values) - _numbers(known.mean)) / of_known
         quantiles = np.array([conformal_quantile(column, 1.0 - level) for column in scores.T])
@@ -240,6 +262,13 @@ class Guarantees:
                 f"tokens, are not exchangeable), got {tuple(known.mean.shape)} and {tuple(self.mean.shape)}"
             )
         return known, self._task.truth(known, known.labels, "held_out")
+
+
+def _say_few(what: str, of: str, count: int, level: float) -> None:
+    """Warn where there are fewer held-out labels or values than a finite conformal quantile takes."""
+    if count < (needed := values_needed(1.0 - level)):
+        words = f"{what}: a level of {level:g} needs at least {needed} held-out {of}, got {count}"
+        warnings.warn(words, stacklevel=3)
 
 
 def _threshold(sureness: Array, right: Array, risk: float, level: float) -> float:

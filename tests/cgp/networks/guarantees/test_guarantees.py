@@ -1,6 +1,7 @@
 """What held-out labels guarantee: by simulation, by hand, and as MAPIE has it."""
 
 import copy
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from cgp.networks.guarantees.conformal import (
     labels_needed,
     risk_threshold,
     sets_by_label_scores,
+    values_needed,
 )
 from cgp.networks.predict.prediction import Prediction, TokenLayout
 from cgp.weights import save_weights
@@ -188,6 +190,29 @@ def test_a_model_keeps_its_held_out_labels(tmp_path):
     assert predict(calibrate(kept, [(x[:200], y[:200])], method="temperature").model, x[:2]).held_out is None
 
 
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.99, 0.999, 1 / 3, 0.9999])
+def test_fewest_labels_are_those_from_which_a_quantile_is_finite(level):
+    needed = values_needed(1.0 - level)
+    assert math.isfinite(conformal_quantile(np.zeros(needed), 1.0 - level))
+    assert math.isinf(conformal_quantile(np.zeros(needed - 1), 1.0 - level))
+
+
+@pytest.mark.filterwarnings("error")
+def test_sets_and_intervals_by_too_few_labels_say_how_many_they_need():
+    model, x, y = model_and_data()
+    known, new = predict(model, [(x[:98], y[:98])]), predict(model, x[98:])
+    with pytest.warns(UserWarning, match="sets: every set has all classes: a level of 0.99 needs at least 99 held-out"):
+        assert new.sets(0.99, held_out=known).all()
+    assert not predict(model, x[99:]).sets(0.99, held_out=predict(model, [(x[:99], y[:99])])).all()
+    assert torch.bincount(y[:98]).tolist() == [24, 26, 24, 24]
+    with pytest.warns(UserWarning, match="classes 0, 2, 3 are in every set: .* at least 25 held-out labels of each"):
+        sets = new.sets(0.961, held_out=known, per_class=True)
+    assert sets.all(0).tolist() == [True, False, True, True]
+    few = gaussian(torch.zeros(8, 2), 1.0, torch.ones(8, 2))
+    with pytest.warns(UserWarning, match="intervals: every interval is infinite: .* needs at least 9 .* values, got 8"):
+        assert few.intervals(0.9, held_out=few).isinf().all()
+
+
 def test_sets_are_the_smallest_ones_by_default():
     """One threshold for the probability: the level is kept with fewer classes than by adaptive sets."""
     model, x, y = model_and_data(count=2400)
@@ -280,6 +305,7 @@ def gaussian(mean, deviation, values, held_out=None):
     return Prediction(task="regression", mean=mean, total=total, layout=layout, **parts, **absent)
 
 
+@pytest.mark.filterwarnings("ignore:intervals. every interval is infinite")  # two values
 def test_intervals_of_both_predictions_are_in_the_same_units():
     """A variance of 0 in one of them: residuals are not normalised in either."""
     generator = torch.Generator().manual_seed(0)
