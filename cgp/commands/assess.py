@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from .assessed import RATE, Answering, write_answers, write_report
+from .assessed import ANSWERED, AS_SAVED, RATE, Answering, write_answers, write_report
 from .terminal import check_extras, check_files, check_pictures, check_places, write_picture
 
 __all__ = ["EXAMPLES", "add_to", "run"]
@@ -52,7 +52,7 @@ def add_to(commands: Any) -> None:
     assess.add_argument("--risk", type=float, help="say which answers to give, such that at most this share is wrong")
     assess.add_argument("--level", type=float, help="with --risk: the probability with which that holds (0.95)")
     assess.add_argument(
-        "--out", type=Path, help="json of all scores, temperatures, and thresholds with their constants"
+        "--out", type=Path, help="json of all scores, temperatures, and thresholds with their formulas and constants"
     )
     assess.add_argument(
         "--answer",
@@ -84,17 +84,17 @@ def run(parsed: argparse.Namespace) -> None:
         name: _rounded_up(report.fitted[name].threshold(RATE), report.fitted[name].known) for name in _named(report)
     }
     answering = None if parsed.risk is None else _answering(report, parsed.risk, parsed.level or _LEVEL)
-    found = [network.answered(report, part, parsed.method, answering) for part in new.values()]
+    found = [network.answered(report, part, parsed.method, with_risk=answering is not None) for part in new.values()]
     sentence = _in_flags(report.sentence)
-    advice = [sentence, *_advice(report, limits)]
+    advice = [sentence, *_advice(report, limits, known.of)]
     advice += [] if answering is None else [_withheld(report, answering)]
     sys.stdout.write("\n\n".join([report.table(), *(textwrap.fill(part, 100) for part in advice)]) + "\n")
     write_picture(report.plot, parsed.picture)
     numbers = {name: float(limit) for name, limit in limits.items()}
     if parsed.out is not None:
-        write_report(parsed.out, report, sentence, numbers, answering)
-    for prediction, withheld in found:
-        write_answers(parsed.answer[1], prediction, numbers, withheld)
+        write_report(parsed.out, report, known.of, sentence, numbers, answering)
+    for prediction, trained in found:
+        write_answers(parsed.answer[1], prediction, numbers, trained, answering and answering.threshold)
 
 
 def _check(parsed: argparse.Namespace) -> None:
@@ -154,24 +154,22 @@ class _Network:
         held = labelled(self.known)
         return assess(self.model, held, train=labelled(seen), ood=ood, task=self.task, seed=seed)
 
-    def answered(self, report: Any, part: Any, method: str | None, answering: Answering | None) -> tuple[Any, Any]:
-        """The prediction of inputs, and which the risk withholds; a risk is about the network's own classes."""
+    def answered(self, report: Any, part: Any, method: str | None, *, with_risk: bool) -> tuple[Any, Any]:
+        """The predictions of inputs by the report and as trained; a risk is about the network's own classes."""
         from cgp.networks.predict.predict import predict
 
         try:
             chosen = method or report.method
-            if method is None and answering is not None and report.choices[chosen].method.needs_train:
+            if method is None and with_risk and report.choices[chosen].method.needs_train:
                 chosen = "temperature"
             applied = report.apply(self.model, chosen)
         except ValueError as error:
             raise ValueError(f"--{error}") from error
         inputs = self._inputs(part)
         found, own = (predict(each, inputs) for each in (applied, report.apply(self.model, "as trained", ())))
-        if answering is None:
-            return found, None
-        if method is not None and bool((found.classes != own.classes).any()):
+        if with_risk and method is not None and bool((found.classes != own.classes).any()):
             raise ValueError(f"--method: expected one with the network's own classes beside --risk, got {method!r}")
-        return found, ~(own.confidence.double().numpy() > answering.threshold)
+        return found, own
 
     def _inputs(self, part: Any) -> Any:
         import numpy as np
@@ -192,11 +190,14 @@ def _in_flags(sentence: str) -> str:
     return re.sub(r"report\.apply\(model, ('[^']*')\)", r"--answer FILE TABLE --method \1", sentence)
 
 
-def _advice(report: Any, limits: dict[str, str]) -> list[str]:
+def _advice(report: Any, limits: dict[str, str], logits: str) -> list[str]:
     """What to do, in numbers."""
     lines, temperature = [], report.choices[report.method].parameter
-    if report.method == "temperature":
+    if report.method == "temperature" and logits == AS_SAVED:
         lines.append(f"Divide the logits by {temperature:.4g}, fitted to all labels.")
+    elif report.method == "temperature":
+        which = logits.removeprefix("logarithms of the ")
+        lines.append(f"Raise the {which} to the power {1 / temperature:.4g} and divide each row by its sum.")
     elif report.method != "as trained":
         lines.append(
             f"--answer FILE TABLE answers new inputs by the {report.method}; with --risk, which is about the network's "
@@ -246,5 +247,4 @@ def _withheld(report: Any, answering: Answering) -> str:
     among = f"at most {100 * risk:.3g} % of them are wrong, with a confidence of {level:g}."
     if threshold <= 0.0:
         return f"Answer always: {among}"
-    where = f"the largest probability, as trained, is above {threshold}"
-    return f"Answer where {where}, {100 * share:.0f} % of the inputs: {among}"
+    return f"Answer where {ANSWERED}, is above {threshold}, {100 * share:.0f} % of the inputs: {among}"

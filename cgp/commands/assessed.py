@@ -10,10 +10,17 @@ from typing import Any, NamedTuple
 
 from cgp.atomic_files import write_aside
 
-__all__ = ["RATE", "Answering", "write_answers", "write_report"]
+__all__ = ["ANSWERED", "AS_SAVED", "RATE", "Answering", "write_answers", "write_report"]
 
 RATE = 0.05
 """Share of the labelled inputs that a detector flags."""
+
+
+AS_SAVED = "as saved"
+"""What the logits of a file are that holds them."""
+
+ANSWERED = "the largest probability, as trained"
+"""What has to be above the threshold of a risk."""
 
 
 class Answering(NamedTuple):
@@ -32,44 +39,52 @@ class Answering(NamedTuple):
     share: float
 
 
-def write_report(path: Path, report: Any, sentence: str, limits: dict[str, float], answering: Answering | None) -> None:
+def write_report(
+    path: Path, report: Any, logits: str, sentence: str, limits: dict[str, float], answering: Answering | None
+) -> None:
     """Write the tables of a report, its advice, and what thresholds are computed with, as JSON.
 
     Args:
         path: json.
         report: what :func:`cgp.assess` returned.
+        logits: what its logits are.
         sentence: its recommendation.
         limits: of the recommended detectors by name: the score above which an input is flagged.
         answering: which answers keep to a risk, if that was asked.
     """
     content = {
         "labels": report.num_labels,
+        "logits": logits,
         "sentence": sentence,
         "method": report.method,
         "methods": {name: _method(report, name) for name in report.scores},
         "detection": {name: {s: _nested(of) for s, of in found.items()} for name, found in report.detection.items()},
         "flag": {name: _detector(report.fitted[name], limit) for name, limit in limits.items()},
-        "answer": None if answering is None else _nested(answering),
+        "answer": None if answering is None else {"of": ANSWERED} | _nested(answering),
     }
     text = json.dumps(_plain(content), indent=1, allow_nan=False, ensure_ascii=False)
     write_aside(path, lambda aside: aside.write_text(f"{text}\n", encoding="utf-8"))
 
 
-def write_answers(path: Path, found: Any, limits: dict[str, float], withheld: Any) -> None:
+def write_answers(path: Path, found: Any, limits: dict[str, float], trained: Any, threshold: float | None) -> None:
     """Write a row per input: its class, confidence, whether a detector flags it, whether the risk withholds it.
 
     Args:
         path: csv.
         found: the prediction, with the scores of the detectors.
         limits: as in :func:`write_report`.
-        withheld: ``(N,)`` bool, or None.
+        trained: the prediction as trained, whose confidence the risk is about.
+        threshold: which that has to be above for an answer, or None without a risk.
     """
     classes = found.classes.tolist()
     columns: dict[str, list[Any]] = {"input": [*range(len(classes))], "class": classes}
     columns["confidence"] = found.confidence.double().tolist()
     flags = {name: (found.ood[name].numpy() > limit).astype(int).tolist() for name, limit in limits.items()}
     columns |= {"flag" if len(flags) == 1 else f"flag: {name}": values for name, values in flags.items()}
-    columns |= {} if withheld is None else {"withheld": withheld.astype(int).tolist()}
+    if threshold is not None:
+        confidence = trained.confidence.double().numpy()
+        columns["confidence as trained"] = confidence.tolist()
+        columns["withheld"] = (~(confidence > threshold)).astype(int).tolist()
 
     def write(aside: Path) -> None:
         with aside.open("w", encoding="utf-8", newline="") as file:
@@ -94,7 +109,8 @@ def _detector(detector: Any, limit: float) -> dict[str, Any]:
         known = detector.parts.get(score.name)
         units = (0.0, 1.0) if known is None else units_of(known)
         constants = config["options"] | {name: tensor.tolist() for name, tensor in tensors.items()}
-        parts.append({"score": score.name, "mean": units[0], "deviation": units[1], "constants": constants})
+        said = {"score": score.name, "formula": score.formula}
+        parts.append(said | {"mean": units[0], "deviation": units[1], "constants": constants})
     return {"threshold": limit, "share of the labelled": RATE, "sum of (score - mean) / deviation": parts}
 
 

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .assessed import AS_SAVED
+
 __all__ = ["Predictions", "check_alike", "read_predictions"]
 
 Array = NDArray[Any]
@@ -26,11 +28,13 @@ class Predictions(NamedTuple):
         logits: ``(N, C)``.
         labels: ``(N,)``, or None.
         features: the representation that the last layer read, ``(N, d)``, or None.
+        of: what the logits are, in words.
     """
 
     logits: Array
     labels: Array | None
     features: Array | None
+    of: str
 
 
 def read_predictions(path: Path, *, labelled: bool = True) -> Predictions:
@@ -55,7 +59,10 @@ def read_predictions(path: Path, *, labelled: bool = True) -> Predictions:
         raise ValueError(
             f"{path}: expected finite features ({len(logits)}, d), got shape {features.shape} of {features.dtype}"
         )
-    return Predictions(logits, labels, features)
+    averaged = any(name in arrays and arrays[name].ndim == 3 for name in ("logits", "probabilities"))
+    probabilities = "averaged probabilities" if averaged else "probabilities"
+    of = AS_SAVED if "logits" in arrays and not averaged else f"logarithms of the {probabilities}"
+    return Predictions(logits, labels, features, of)
 
 
 def check_alike(path: Path, part: Predictions, known: Predictions) -> None:

@@ -45,6 +45,13 @@ class Choice(NamedTuple):
     factor: float
     parameter: Any
 
+    def __repr__(self) -> str:
+        """The name of the method, and its numbers."""
+        is_one = isinstance(self.parameter, float)
+        numbers = ", ".join(f"{value:.3g}" for value in ([self.parameter] if is_one else self.parameter.tolist()))
+        words = [self.method.name, *([f"amplitude × {self.factor:.3g}"] if self.factor else [])]
+        return f"Choice({', '.join(words)}, {'temperature' if is_one else 'scale'} {numbers})"
+
 
 @dataclass(frozen=True)
 class Assessment:

@@ -66,9 +66,10 @@ def about_methods(report: Assessment) -> str:
         return " ".join([f"Use {plain}{call}.", *_others(report)])
     change = _in_nats(report.differences[task.parameter]["nll"])
     if method == task.parameter:
-        return " ".join(
-            [f"Use {plain}{call}. It changes the NLL by {change}.", *_costs(report, method), *_others(report)]
-        )
+        parameter = report.choices[method].parameter
+        used = f"{plain} of {parameter:.3g}" if task.has_classes else plain
+        advice = f"Use {used}{call}. It changes the NLL by {change}."
+        return " ".join([advice, *_costs(report, method), *_others(report)])
     said = [f"Use the model as it is. {plain[0].upper()}{plain[1:]} changes its NLL by {change}."]
     if report.is_clear(task.parameter, bounded=False):
         said.append("None of these labels is wrong and sure, and one that is may cost more than that gain.")

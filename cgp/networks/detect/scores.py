@@ -114,10 +114,13 @@ class InputScore(Named, argument="name"):
     Attributes:
         needs_train: whether :meth:`fit` needs labelled training data.
         words: what it is, in a sentence.
+        formula: what computes ``score`` from ``logits``, ``features`` and the constants of its state, in Python with
+            the names of NumPy and SciPy, for those who have no model but what it returned.
     """
 
     needs_train: ClassVar[bool] = False
     words: ClassVar[str] = ""
+    formula: ClassVar[str] = ""
 
     def fit(self, training: Training) -> Self:
         """The score fitted to what the network was trained on, if it needs that."""
@@ -131,7 +134,7 @@ class InputScore(Named, argument="name"):
 class Doubt(InputScore):
     """One minus the largest probability."""
 
-    name = "1 - confidence"
+    name, formula = "1 - confidence", "score = 1 - softmax(logits, 1).max(1)"
 
     def of(self, seen: Seen) -> Tensor:
         """Compute it from the logits."""
@@ -141,7 +144,7 @@ class Doubt(InputScore):
 class Entropy(InputScore):
     """The entropy of the probabilities, in nats."""
 
-    name = "entropy"
+    name, formula = "entropy", "score = entr(softmax(logits, 1)).sum(1)"
 
     def of(self, seen: Seen) -> Tensor:
         """Compute it from the logits."""
@@ -155,7 +158,7 @@ class Energy(InputScore):
         Liu et al., Energy-based Out-of-distribution Detection (NeurIPS 2020).
     """
 
-    name = "energy"
+    name, formula = "energy", "score = -logsumexp(logits, 1)"
 
     def of(self, seen: Seen) -> Tensor:
         """Compute it from the logits."""
@@ -237,6 +240,7 @@ class Mahalanobis(InputScore):
     factor: Array | None = None
 
     name, needs_train, words = "Mahalanobis", True, "Mahalanobis distance"
+    formula = "score = min([(solve(factor, (features - mean).T) ** 2).sum(0) for mean in array(means)], 0)"
 
     @classmethod
     def of_classes(cls, features: Array, labels: Array) -> Self:
@@ -276,6 +280,11 @@ class ProcessVariance(InputScore):
     process: GPReadout | None = None
 
     name, needs_train = "GP variance", True
+    formula = (
+        "z, Z = (features - centre) / scale / lengthscale, array(points) / lengthscale; "
+        "A = solve(cholesky(exp(-cdist(Z, Z) ** 2 / 2)), exp(-cdist(Z, z) ** 2 / 2)); "
+        "score = variance * (1 - (A * (A - solve(eye(len(A)) + gram, A))).sum(0))"
+    )
 
     def fit(self, training: Training) -> Self:
         """Take the process of the training data."""

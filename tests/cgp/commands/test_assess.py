@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax, logsumexp, softmax
+from scipy.special import log_softmax, softmax
 
 import cgp
 from cgp import commands
+from tests.cgp.helpers import by_formula
 
 ROOT = Path(__file__).parents[3]
 
@@ -44,7 +45,7 @@ def test_the_advice_is_printed_in_numbers(saved, capsys):
         return -log_softmax(held_out["logits"] / temperature, -1)[np.arange(500), held_out["labels"]].mean()
 
     best = minimize_scalar(nll, bounds=(0.1, 20.0), method="bounded").x
-    assert "Use a temperature. It changes the NLL by" in printed
+    assert f"Use a temperature of {best:.3g}. It changes the NLL by" in printed
     told = float(printed.partition("Divide the logits by ")[2].partition(",")[0])
     assert told == pytest.approx(best, rel=1e-3)
     assert f"as trained   {nll(1.0):.4f}" in printed
@@ -111,7 +112,7 @@ def test_the_level_is_that_of_the_risk(saved, capsys):
 
 
 def test_the_report_in_numbers_is_enough_to_flag_and_withhold(saved, tmp_path, capsys):
-    """The table of answers is computed again from the .json, by numpy alone."""
+    """The table of answers is computed again from the .json and its formulas, by NumPy and SciPy alone."""
     held_out, train = saved("held_out.npz", 400), saved("train.npz", 400)
     far, new = saved("far.npz", 100, shift=9.0, labels=None), saved("new.npz", 60, shift=1.0, labels=None)
     out, table = tmp_path / "report.json", tmp_path / "answers.csv"
@@ -129,23 +130,18 @@ def test_the_report_in_numbers_is_enough_to_flag_and_withhold(saved, tmp_path, c
     withheld = ~(softmax(logits, -1).max(-1) > found["answer"]["threshold"])
     np.testing.assert_array_equal(rows["withheld"], withheld)
     assert 0 < withheld.sum() < 60
+    np.testing.assert_allclose(rows["confidence_as_trained"], softmax(logits, -1).max(-1), rtol=1e-12)
+    assert found["answer"]["of"] == "the largest probability, as trained"
+    assert found["logits"] == "as saved"
     ((name, flag),) = found["flag"].items()
     assert f"Flag inputs whose {name} is above {flag['threshold']:.4g}" in printed
     assert "--out FILE.json has its constants" in printed
     total = np.zeros(60)
     for part in flag["sum of (score - mean) / deviation"]:
-        total += (_SCORES[part["score"]](logits, features, **part["constants"]) - part["mean"]) / part["deviation"]
+        score = by_formula(part["formula"], logits=logits, features=features, **part["constants"])
+        total += (score - part["mean"]) / part["deviation"]
     np.testing.assert_array_equal(rows["flag"], total > flag["threshold"])
     assert 0 < rows["flag"].sum() < 60
-
-
-def _mahalanobis(_, features, means, factor):
-    away = features[:, None] - np.array(means)
-    whitened = np.linalg.solve(np.array(factor), away[..., None])[..., 0]
-    return np.square(whitened).sum(-1).min(1)
-
-
-_SCORES = {"Mahalanobis": _mahalanobis, "energy": lambda logits, _: -logsumexp(logits, -1)}
 
 
 def test_new_inputs_are_answered_by_the_network_where_a_risk_is_asked(saved, tmp_path, capsys):
@@ -220,16 +216,26 @@ def test_limits_are_rounded_up_and_leave_the_same_values_above(limit, values, pr
 
 
 def test_probabilities_and_draws_are_read(saved, capsys):
-    """Probabilities, and draws that are all alike, give the report of the logits."""
-    logits = np.random.default_rng(1).normal(size=(300, 3))
-    labels = np.arange(300) % 3
-    forms = {"logits": logits}, {"logits": np.stack([logits, logits + 1.0])}, {"probabilities": softmax(logits, -1)}
-    reports = []
-    for form in forms:
+    """Probabilities, and draws that are all alike, give the report of the logits, and how what there is is changed."""
+    rng = np.random.default_rng(1)
+    logits, p = 4.0 * (truth := rng.normal(size=(300, 3))), softmax(truth, -1)
+    labels, likely = (np.cumsum(p, 1) < rng.random((300, 1))).sum(1), softmax(logits, -1)
+    forms = {"logits": logits}, {"logits": np.stack([logits, logits + 1.0])}, {"probabilities": likely}
+    advice = []
+    for form in (*forms, {"probabilities": np.stack([likely, likely])}):
         path = saved("held_out.npz", 300, **{"logits": None, "features": None, "labels": labels} | form)
         assert commands.main(["assess", str(path)]) == 0
-        reports.append(capsys.readouterr().out)
-    assert reports[0] == reports[1] == reports[2]
+        *report, last = capsys.readouterr().out.split("\n\n")
+        advice.append((report, " ".join(last.split())))
+    assert all(report == advice[0][0] for report, _ in advice)
+    temperature = float(advice[0][1].removeprefix("Divide the logits by ").partition(",")[0])
+    averaged = "averaged probabilities"
+    for (_, told), which in zip(advice[1:], (averaged, "probabilities", averaged), strict=True):
+        power = float(told.removeprefix(f"Raise the {which} to the power ").partition(" and")[0])
+        assert told.endswith(" and divide each row by its sum.")
+        np.testing.assert_allclose(
+            likely**power / (likely**power).sum(1, keepdims=True), softmax(logits / temperature, -1), atol=1e-3
+        )
 
 
 _GOOD = {"logits": np.zeros((4, 2)), "labels": np.zeros(4, int)}

@@ -122,7 +122,7 @@ def test_the_report_can_be_read(report):
 
 BETTER, LEVEL, HARM, SMALL = (-0.03, 0.01), (-0.01, 0.005), (0.076, 0.0309), (-0.001, 0.0001)
 CLEAR, UNCLEAR = (-0.01, 0.006), (-0.01, 0.0062)  # at 5 %, one-sided, whatever the number of rows
-SCALED = "Use a temperature. It changes the NLL by -0.0300 ± 0.0100 nats. Beyond it,"
+SCALED = "Use a temperature of 1.25. It changes the NLL by -0.0300 ± 0.0100 nats. Beyond it,"
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ SCALED = "Use a temperature. It changes the NLL by -0.0300 ± 0.0100 nats. Beyon
         ([(0.0, 1e-6)], BETTER, "temperature", f"{SCALED} the posterior (NLL less than 0.0001 nats) adds nothing."),
         ([HARM], BETTER, "temperature", f"{SCALED} the posterior (NLL +0.0760 ± 0.0309 nats) is worse."),
         ([LEVEL, LEVEL], UNCLEAR, "as trained", "Use the model as it is. A temperature changes its NLL by -0.0100"),
-        ([LEVEL, LEVEL], CLEAR, "temperature", "Use a temperature. It changes the NLL by -0.0100 ± 0.0060 nats."),
-        ([], BETTER, "temperature", "Use a temperature. It changes the NLL by -0.0300 ± 0.0100 nats."),
+        ([LEVEL, LEVEL], CLEAR, "temperature", "Use a temperature of 1.25. It changes the NLL by -0.0100 ± 0.0060"),
+        ([], BETTER, "temperature", "Use a temperature of 1.25. It changes the NLL by -0.0300 ± 0.0100 nats."),
         ([], SMALL, "as trained", "Use the model as it is. A temperature changes its NLL by -0.0010 ± 0.0001 nats."),
         ([], (-1e-6, 0.0), "as trained", "Use the model as it is. A temperature changes its NLL by less than 0.0001"),
     ],
@@ -159,6 +159,7 @@ def test_a_method_is_recommended_if_its_gain_is_clear_and_worth_having(report, b
         differences=report.differences
         | {"temperature": report.differences["temperature"] | {"nll": Difference(*scaled)}},
         least=dict.fromkeys(("temperature", *methods[: len(beyond)]), 1e-3),
+        choices=report.choices | {"temperature": report.choices["temperature"]._replace(parameter=1.2486)},
         detection={},
     )
     assert changed.method == method
