@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from cgp.plotting._arrays import Array, as_array, as_fractions, as_mask, named
 from cgp.plotting.style import (
     GREY,
-    INK,
     OVER,
     PALE,
     PALER,
@@ -32,12 +31,13 @@ from cgp.plotting.style import (
 __all__ = ["interval_coverage", "method_scores", "reliability_diagram", "risk_coverage"]
 
 _FEW = 5  # samples of a bin
+_NARROW = 0.55  # width of a gap, of its bar's: the accuracy is seen on both sides
 _GAP, _STRIP, _AXIS = 0.1, 0.42, 0.42  # inches: to the counts, their height, and that of their axis
 
 
 @styled
 def reliability_diagram(confidence: Any, correct: Any, *, bins: int = 15, ax: Axes | None = None) -> Axes:
-    r"""Accuracy against confidence in bins, their counts beneath, and the expected calibration error.
+    r"""Accuracy in bins, narrow bars from there to the confidence, counts beneath, and the expected calibration error.
 
     .. math::
         \mathrm{ECE} = \sum_m \frac{n_m}{N} |c_m - a_m|
@@ -75,7 +75,7 @@ def reliability_diagram(confidence: Any, correct: Any, *, bins: int = 15, ax: Ax
     ece = float(np.average(np.abs(mean - accuracy), weights=counts))
     _gaps(ax, centres, mean, accuracy, 1 / bins)
     _pale(ax, centres[counts < _FEW], 1 / bins)
-    ax.plot([0, 1], [0, 1], color=GREY, ls=(0, (4, 2)), lw=0.9)
+    ax.plot([0, 1], [0, 1], color=GREY, ls=(0, (4, 2)), lw=0.9, label="calibrated")
     ax.set(ylabel="Accuracy", xlim=(0, 1), ylim=(0, 1))
     percent(ax.yaxis)
     _counts_beneath(ax, centres, counts, 1 / bins)
@@ -96,7 +96,7 @@ def _binned(confidence: Array, correct: NDArray[np.bool_], bins: int) -> tuple[A
 
 
 def _gaps(ax: Axes, centres: Array, mean: Array, accuracy: Array, width: float) -> None:
-    """Bars of the accuracy, and of the gap to the confidence, coloured by its sign."""
+    """Bars of the accuracy, and narrower ones from there to the confidence, coloured by the sign of the gap."""
     ax.bar(centres, accuracy, width, color=PALETTE[0], edgecolor="white", lw=0.6, label="accuracy")
     for name, chosen, colour in (
         ("over-confident", mean > accuracy, OVER),
@@ -104,9 +104,7 @@ def _gaps(ax: Axes, centres: Array, mean: Array, accuracy: Array, width: float) 
     ):
         if chosen.any():
             gap = (mean - accuracy)[chosen]
-            bars: dict[str, Any] = {"color": colour, "edgecolor": "white", "lw": 0.6}
-            ax.bar(centres[chosen], gap, width, accuracy[chosen], label=name, **bars)
-    ax.hlines(accuracy, centres - width / 2, centres + width / 2, color=INK, lw=1)
+            ax.bar(centres[chosen], gap, _NARROW * width, accuracy[chosen], color=colour, lw=0, label=name)
 
 
 def _pale(ax: Axes, centres: Array, width: float) -> None:

@@ -99,7 +99,8 @@ class Prediction(Guarantees):
     def __repr__(self) -> str:
         """One line."""
         shape = " × ".join(map(str, self.mean.shape))
-        parts = [f"{self.task or 'embedding'}", f"{shape} outputs", f"{self.num_samples} draw{'s' * (self.num_samples != 1)}"]
+        draws = "1 draw" if self.num_samples == 1 else f"{self.num_samples} draws"
+        parts = [f"{self.task or 'embedding'}", f"{shape} outputs", draws]
         named = ("total", self.total), ("epistemic", self.epistemic)
         parts += [f"{name} {float(values.float().mean()):.3g}" for name, values in named if values is not None]
         return f"Prediction({', '.join(parts)})"

@@ -26,7 +26,9 @@ def test_draws_the_bins():
     assert [bar.get_y() for bar in over] == [0, 0.5]
     assert heights(under) == pytest.approx([-0.45])
     assert [bar.get_y() for bar in under] == [1]
-    assert legend(ax) == ["accuracy", "over-confident", "under-confident", "fewer than 5 inputs"]
+    assert max(bar.get_width() for gap in (over, under) for bar in gap) < 0.6 * 0.25  # accuracy is seen beside them
+    assert legend(ax) == ["calibrated", "accuracy", "over-confident", "under-confident", "fewer than 5 inputs"]
+    assert len(ax.lines) + len(ax.containers) + len(ax.collections) == 5  # what is drawn is in the legend
     assert ax.get_legend().get_title().get_text() == "ECE 40.0 %"  # (0.35 + 0.45 + 2 * 0.4) / 4
     (strip,) = ax.child_axes
     assert heights(strip.containers[0]) == [1, 1, 2]
@@ -86,6 +88,6 @@ def test_the_legend_of_a_reliability_diagram_is_whole(size):
         ax = reliability_diagram(confidence, rng.uniform(size=340) < confidence, ax=figure.add_subplot())
         FigureCanvasAgg(figure).draw()
     legend, strip = ax.get_legend().get_window_extent(), ax.child_axes[0].get_tightbbox()
-    assert len(ax.get_legend().get_texts()) == 4
+    assert len(ax.get_legend().get_texts()) == 5
     assert 0 <= legend.y0 < legend.y1 <= strip.y0
     assert 0 <= legend.x0 < legend.x1 <= figure.bbox.width
