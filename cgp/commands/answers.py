@@ -11,7 +11,7 @@ from cgp.tables.frames.periods import PERIODS, period_of
 
 from .terminal import say
 
-__all__ = ["add_to", "check", "check_for", "places", "read_totals", "totals_file", "write"]
+__all__ = ["add_to", "adding_up", "check", "check_for", "places", "read_totals", "totals_file", "write"]
 
 _SPANS = {name: each.removesuffix("S") for name, each in PERIODS.items() if each}
 _BY_TEXT = (("%q", "Q"), ("%d", None), ("%m", "M"), ("%b", "M"), ("%B", "M"))  # the first that a form of times has
@@ -165,6 +165,17 @@ def read_totals(parsed: argparse.Namespace, table: Any, known: Any) -> dict[str,
         )
     sums = frame.set_axis(periods, axis=0)
     return {"totals": {name: KnownTotals(sums[name], mean=parsed.totals_means) for name in sums}}
+
+
+def adding_up(filled: Any, table: Any, totals: dict[str, Any]) -> Any:
+    """What is filled, so rounded where totals are known that it adds up to them as it is written."""
+    if not totals:
+        return filled
+    from cgp.tables.known import rounded
+
+    digits = {name: table.precision(name) for name in totals["totals"]}
+    plain = {name: each.decimals for name, each in digits.items() if not each.significant}
+    return rounded(filled, table.frame, totals["totals"], plain)
 
 
 def _periods(parsed: argparse.Namespace, known: Any) -> Any:

@@ -143,7 +143,7 @@ def run(parsed: argparse.Namespace) -> None:
     if hasattr(imputer, "transforms_") and imputer.transforms_.changed:
         say(f"transformed: {imputer.transforms_}")
     filled = imputer.transform(table.frame)
-    table.write(filled, parsed.out)
+    table.write(answers.adding_up(filled, table, totals), parsed.out)
     if parsed.std is not None:
         table.write_errors(imputer.std_, parsed.std)
     write_picture(lambda: imputer.plot()[0].figure, parsed.picture)

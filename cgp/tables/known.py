@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from cgp.regression.sums import Sums
 from cgp.spelling import meant
 
+from .frames.table import read_table
 from .totals import checked_weights
 
 if TYPE_CHECKING:
     from .frames.coordinates import Axis
     from .frames.table import Table
 
-__all__ = ["KnownTotals", "known_sums", "warn_of_beyond"]
+__all__ = ["KnownTotals", "known_sums", "rounded", "warn_of_beyond"]
 
 Array = NDArray[Any]
 
@@ -29,6 +30,7 @@ _NEAR = 0.3  # of the median step
 _ROUNDING = 1e-6  # of a total
 _FEWEST = 3  # rows that have a step
 _ON_STEP = 1e-3  # steps by which rows may be off their places
+_WHOLE = 1e-6  # units of the last decimal by which a value may be below a whole number of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +108,52 @@ def warn_of_beyond(sums: Sums, table: Table) -> None:
                 f"before its first and {after} after its last, which are taken for rows without a value",
                 stacklevel=2,
             )
+
+
+def rounded(filled: Any, given: Any, totals: Any, decimals: Mapping[Any, int]) -> Any:
+    """A filled table whose values are rounded so that those of a total still add up to it.
+
+    What plain rounding leaves over goes to the largest remainders, so every filled value is one of its two neighbours
+    with these decimals. Of totals with rows in common the one of fewer gaps comes first.
+
+    Args:
+        filled: by an imputer that was fitted with the totals.
+        given: the table with gaps, a frame with one input in its index.
+        totals: as of ``CorrelatedGPImputer.fit``, of all rows alike.
+        decimals: of each column that is rounded.
+
+    Returns:
+        The filled table; columns without totals or decimals are as they were.
+
+    Example:
+        >>> import pandas as pd
+        >>> given = pd.DataFrame({"rain": [np.nan] * 3}, index=[0.0, 1.0, 2.0])
+        >>> known = pd.Series([1.0], index=pd.IntervalIndex.from_tuples([(0.0, 2.0)], closed="both"))
+        >>> rounded(given.fillna(1 / 3), given, {"rain": known}, {"rain": 1})["rain"].tolist()
+        [0.4, 0.3, 0.3]
+    """
+    table, axis = read_table(given, None)
+    sums = known_sums(totals, table, axis)
+    result = filled.copy()
+    if sums is None:
+        return result
+    inputs = table.inputs[:, 0]
+    for p in np.unique(sums.outputs):
+        name = table.names[p]
+        if name not in decimals:
+            continue
+        scale = 10.0 ** decimals[name]
+        exact, settled = filled[name].to_numpy(dtype=np.float64) * scale, ~table.missing[:, p]
+        values = exact.copy()
+        places = [sums.places[sums.sums == m, 0] for m in np.unique(sums.sums[sums.outputs == p])]
+        gaps = [np.isin(inputs, each) & table.missing[:, p] for each in places if np.isin(each, inputs).all()]
+        for rows in sorted(gaps, key=np.count_nonzero):
+            free = np.flatnonzero(rows & ~settled)
+            values[free], settled[free] = np.floor(exact[free] + _WHOLE), True
+            left = max(round(float(exact[rows].sum() - values[rows].sum())), 0)
+            values[free[np.argsort(values[free] - exact[free], kind="stable")[:left]]] += 1.0
+        result[name] = values / scale
+    return result
 
 
 def _by_column(totals: Any, table: Table) -> dict[int, KnownTotals]:

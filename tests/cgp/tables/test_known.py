@@ -7,7 +7,7 @@ import pytest
 from cgp.regression import Windows
 from cgp.tables import CorrelatedGPImputer, KnownTotals
 from cgp.tables.frames.table import read_table
-from cgp.tables.known import known_sums, warn_of_beyond
+from cgp.tables.known import known_sums, rounded, warn_of_beyond
 
 DAYS = 60
 
@@ -295,3 +295,43 @@ def test_samples_of_parameters_take_later_readings_beside_totals():
     imputer.update(frame[40:45])
     filled = imputer.transform(frame[:45])
     pd.testing.assert_series_equal(by_week(filled, totals["rain"]), totals["rain"], rtol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rounded_fills_have_their_totals_and_move_to_a_neighbour(seed):
+    """Also those of months within a quarter, and beside readings; the largest remainders go up."""
+    rng = np.random.default_rng(seed)
+    days = pd.date_range("2023-01-01", "2023-06-30", freq="D")
+    given = pd.Series(rng.gamma(0.5, 4.0, len(days)).round(1), days, name="rain").mask(rng.random(len(days)) < 0.6)
+    filled = given.fillna(pd.Series(rng.gamma(0.5, 4.0, len(days)), days))
+    for month in (1, 2, 4, 5):  # totals that one decimal can have; March and June are known by their quarters only
+        rows = given.isna() & (days.month == month)
+        filled[rows] *= (filled[rows].sum() * 10).round() / 10 / filled[rows].sum()
+    for quarter in (1, 2):
+        rows = given.isna() & (days.quarter == quarter) & (days.month % 3 == 0)
+        filled[rows] *= (filled[rows].sum() * 10).round() / 10 / filled[rows].sum()
+    ends = pd.IntervalIndex.from_arrays(
+        pd.to_datetime([f"2023-{month:02d}-01" for month in (1, 2, 4, 5, 1, 4)]),
+        pd.to_datetime([f"2023-{month:02d}-01" for month in (2, 3, 5, 6, 4, 7)]),
+        closed="left",
+    )
+    totals = pd.Series([filled[end.left : end.right - pd.Timedelta(days=1)].sum() for end in ends], ends)
+    found = rounded(filled.to_frame(), given.to_frame(), {"rain": totals}, {"rain": 1})["rain"]
+    pd.testing.assert_series_equal(found[given.notna()], given.dropna())
+    assert ((found * 10).round() / 10 == found).all()
+    for end, total in totals.items():
+        assert found[end.left : end.right - pd.Timedelta(days=1)].sum() == pytest.approx(total, abs=1e-9)
+    assert (found - filled).abs().max() < 0.1
+    assert (found >= 0.0).all()
+    january = (filled * 10 % 1.0)[given.isna() & (days.month == 1)]
+    up = (found > filled)[january.index]
+    assert january[up].min() >= january[~up].max()
+
+
+def test_columns_without_totals_or_decimals_are_not_rounded():
+    full, _ = series()
+    frame = full.assign(rain=full["rain"].mask(full.index.day < 9))
+    totals = {"rain": weekly(full)[:8]}
+    for decimals in ({}, {"flow": 1}):
+        pd.testing.assert_frame_equal(rounded(full, frame, totals, decimals), full)
+    pd.testing.assert_frame_equal(rounded(full, frame, None, {"rain": 1}), full)
