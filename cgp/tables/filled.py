@@ -17,6 +17,7 @@ from cgp.regression.covariances.structure import check_count
 
 from .conformal import Conformal, gap_labels
 from .constrained import ConstrainedPosterior
+from .frames.beside import beside
 from .frames.table import merged
 from .totals import Totals, bins_of, checked_weights, sums_over, totals_of, warn_of_absent_rows
 from .transforms.columns import TransformedPosterior, Transforms, ValueScores
@@ -43,6 +44,9 @@ class Interval(NamedTuple):
     lower: Any
     upper: Any
 
+    def __repr__(self) -> str:
+        return beside(self)
+
 
 class Forecast(NamedTuple):
     """Predicted readings after the end of a table.
@@ -54,6 +58,9 @@ class Forecast(NamedTuple):
 
     mean: Any
     std: Any
+
+    def __repr__(self) -> str:
+        return beside(self)
 
 
 @dataclass(frozen=True, eq=False)

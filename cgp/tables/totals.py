@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cgp.regression import Posterior
 
+from .frames.beside import beside
 from .frames.periods import PERIODS, period_of
 from .transforms.columns import TransformedPosterior
 
@@ -46,6 +47,9 @@ class Totals(NamedTuple):
 
     total: Any
     std: Any
+
+    def __repr__(self) -> str:
+        return beside(self)
 
 
 def bins_of(by: Any, table: Table, labels: Any) -> Bins:

@@ -42,6 +42,34 @@ def test_draws_keep_what_was_observed_and_vary_as_the_readings(imputer):
     pd.testing.assert_frame_equal(imputer.draws(1, random_state=1)[0], imputer.draws(1, random_state=1)[0])
 
 
+def test_results_print_their_parts_beside_each_other(imputer):
+    """A line for each row, and below the names of the columns those of the fields; they unpack as tuples do."""
+    for result, parts in (
+        (imputer.aggregate("D"), ["total", "std"]),
+        (imputer.forecast(3), ["mean", "std"]),
+        (imputer.interval(0.8), ["lower", "upper"]),
+    ):
+        with pd.option_context("display.width", 120):
+            names, fields, *rows = str(result).splitlines()
+        first, second = result
+        assert names.split() == [*first.columns]
+        assert fields.split() == parts * len(first.columns)
+        values = [float(each) for each in rows[0].split()[-len(parts) * len(first.columns) :]]
+        np.testing.assert_allclose(values[::2], first.iloc[0], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(values[1::2], second.iloc[0], rtol=1e-4, atol=1e-5)
+    series = frame()["a"]
+    single = CorrelatedGPImputer(kernel="matern32", **QUICK).fit(series).forecast(3)
+    assert str(single).splitlines()[0].split() == ["mean", "std"] * single.mean.ndim
+    of_array = CorrelatedGPImputer(kernel="matern32", **QUICK).fit(frame()[["a"]].to_numpy()).forecast(3)
+    assert str(of_array).startswith("Forecast(mean=array(")
+
+
+def test_printed_results_leave_no_column_out(imputer):
+    with pd.option_context("display.width", 40):
+        said = str(imputer.interval()).split()
+    assert (said.count("lower"), said.count("upper"), said.count("...")) == (3, 3, 0)
+
+
 @pytest.mark.parametrize("how", ["sum", "mean"])
 def test_daily_totals_have_the_error_of_draws(imputer, how):
     total, std = imputer.aggregate("D", how)

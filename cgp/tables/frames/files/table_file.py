@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,7 +61,7 @@ class Understood(NamedTuple):
         lines += [("note", note) for note in self.notes]
         return "\n".join(f"  {title:<11} {said}" for title, said in lines)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return as_arguments(self.text)
 
 
@@ -88,7 +88,10 @@ class TableFile:
 
     path: Path
     understood: Understood
-    pieces: Pieces = field(repr=False)
+    pieces: Pieces
+
+    def __repr__(self) -> str:
+        return f"{self.path}\n{self.understood}"
 
     @property
     def frame(self) -> Any:

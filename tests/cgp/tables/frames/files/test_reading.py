@@ -45,6 +45,7 @@ def test_a_frame_and_what_was_understood(read):
         "  left alone  note (words, such as 'x')",
         "  note        2 rows are not there, which every='1h' adds",
     ]
+    assert str(table) == repr(table) == f"{table.path}\n{table.understood}"
     assert written(table) == HOURLY.replace("01:00;;", "01:00;2,0;")
 
 

@@ -1,0 +1,46 @@
+"""Results of several tables alike, printed as one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["beside"]
+
+
+def beside(result: Any) -> str:
+    """The ``repr`` of a named tuple of frames, or series, alike: the fields of a column beside each other.
+
+    Args:
+        result: a named tuple.
+
+    Returns:
+        A line for each row, each column in it; a tuple of anything else is written as Python does.
+
+    Example:
+        >>> from typing import NamedTuple
+        >>> import pandas as pd
+        >>> class Ends(NamedTuple):
+        ...     lower: object
+        ...     upper: object
+        ...
+        ...     def __repr__(self):
+        ...         return beside(self)
+        >>> Ends(pd.DataFrame({"a": [1, 2], "b": 0}), pd.DataFrame({"a": [3, 4], "b": 5}))
+              a           b
+          lower upper lower upper
+        0     1     3     0     5
+        1     2     4     0     5
+    """
+    fields = result._asdict()
+    first, *others = fields.values()
+    if not all(hasattr(each, "iloc") for each in (first, *others)):
+        return f"{type(result).__name__}({', '.join(f'{name}={each!r}' for name, each in fields.items())})"
+    import pandas as pd
+
+    whole = pd.concat(fields, axis=1)
+    if hasattr(first, "columns"):
+        width = len(first.columns)
+        whole = whole.iloc[:, [field * width + p for p in range(width) for field in range(len(fields))]]
+        whole = whole.reorder_levels([*range(1, whole.columns.nlevels), 0], axis=1)
+    shown = pd.options.display
+    return whole.to_string(max_rows=shown.max_rows, min_rows=shown.min_rows, line_width=shown.width)
