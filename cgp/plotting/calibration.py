@@ -32,6 +32,7 @@ __all__ = ["interval_coverage", "method_scores", "reliability_diagram", "risk_co
 
 _FEW = 5  # samples of a bin
 _NARROW = 0.55  # width of a gap, of its bar's: the accuracy is seen on both sides
+_MOST_TICKS = 10  # of panels beside each other
 _GAP, _STRIP, _AXIS = 0.1, 0.42, 0.42  # inches: to the counts, their height, and that of their axis
 
 
@@ -260,6 +261,7 @@ def method_scores(
     axes = np.atleast_1d(figure.subplots(1, len(panels), sharey=True))
     for ax, (title, scores) in zip(axes, panels.items(), strict=True):
         _panel(ax, scores, chosen)
+        ax.xaxis.set_major_locator(MaxNLocator(max(2, min(4, _MOST_TICKS // len(panels)))))
         ax.set_title(title)
     axes[0].set_yticks(range(len(methods)), methods)
     axes[0].set_ylim(len(methods) - 0.5, -0.5)
@@ -289,4 +291,3 @@ def _panel(ax: Any, scores: Mapping[str, tuple[float, float]], chosen: str | Non
     ax.axvline(best, color=GREY, **_BEST)
     ax.grid(axis="y", color=PALE, lw=0.6)
     ax.tick_params(axis="y", length=0)
-    ax.xaxis.set_major_locator(MaxNLocator(4))

@@ -22,6 +22,7 @@ _MOST_CELLS = 1500  # of a row of the map, more than a page has dots
 _MOST_NUMBERS = 12  # columns up to which a matrix has numbers in it
 _FITS = 6  # letters below a cell
 _MOST_DOTS = 300  # rows up to which every observation has one
+_SLIVER = 0.01  # of the rows: the lines of shorter gaps are hardly seen
 _NORMAL = 1.96
 
 
@@ -37,7 +38,7 @@ def filled_table(
     xlabel: str = "",
     figure: FigureBase | None = None,
 ) -> list[Axes]:
-    """The gaps of a table at a glance, a row for each column, and each column with what filled them.
+    """The gaps of a table at a glance, a row for each column, and each column that has some with what filled them.
 
     Args:
         x: Where the rows are (N,), numbers or NumPy's dates, in any order.
@@ -50,7 +51,7 @@ def filled_table(
         figure: Figure or subfigure to draw in.
 
     Returns:
-        The axes: the map of gaps, then one of each column.
+        The axes: the map of gaps, then one of each column with gaps, or of every one if there are none.
 
     Raises:
         ValueError: If shapes disagree.
@@ -73,9 +74,11 @@ def filled_table(
     order = np.argsort(x, kind="stable")
     low, high = (as_matching(each, "ends", shape)[order] for each in (low, high))
     x, values, missing = x[order], values[order], missing[order].astype(bool)
-    overview, *axes = _panels(figure, names, columns, overview=0.35 + 0.13 * columns)
+    _check_names(names, columns)
+    shown = np.flatnonzero(missing.any(axis=0)) if missing.any() else np.arange(columns)
+    overview, *axes = _panels(figure, [names[p] for p in shown], overview=0.35 + 0.13 * columns)
     _gap_map(overview, x, missing, names)
-    for p, ax in enumerate(axes):
+    for p, ax in zip(shown, axes, strict=True):
         _filled_column(ax, x, values[:, p], low[:, p], high[:, p], missing[:, p])
     _label([overview, *axes], dated, xlabel)
     return [overview, *axes]
@@ -112,7 +115,8 @@ def residual_panels(
     residuals = as_array(residuals, "residuals", 2, finite=False)
     if len(residuals) != len(x):
         raise ValueError(f"residuals must have {len(x)} rows, got {len(residuals)}")
-    axes = _panels(figure, names, residuals.shape[1])
+    _check_names(names, residuals.shape[1])
+    axes = _panels(figure, names)
     for ax, column in zip(axes, residuals.T, strict=True):
         _residual_column(ax, x, column)
     _label(axes, dated, xlabel)
@@ -121,7 +125,7 @@ def residual_panels(
 
 @styled
 def pair_correlations(correlation: Any, *, names: list[str], lags: Any = None, ax: Axes | None = None) -> Axes:
-    """Correlation of every pair of columns, and how far one is behind the other.
+    """Correlation of every pair of columns, once, and how far one is behind the other.
 
     Args:
         correlation: (P, P).
@@ -138,34 +142,40 @@ def pair_correlations(correlation: Any, *, names: list[str], lags: Any = None, a
     Example:
         >>> from matplotlib.figure import Figure
         >>> ax = pair_correlations([[1, 0.5], [0.5, 1]], names=["a", "b"], ax=Figure().subplots())
-        >>> len(ax.texts)
-        4
+        >>> [text.get_text() for text in ax.texts]
+        ['0.50']
     """
     size = len(names)
     correlation = as_matching(correlation, "correlation", (size, size))
+    pairs = np.tri(size, k=-1, dtype=bool)
+    below, beside = (slice(1, None), slice(-1)) if size > 1 else (slice(1), slice(1))
     width = 1.6 + 0.36 * min(size, _MOST_NUMBERS) + 0.2 * max(size - _MOST_NUMBERS, 0)
     ax = new_axes(ax, width=width, height=0.8 * width)
     ax.spines[:].set_visible(False)
-    image = ax.imshow(correlation, cmap=DIVERGING, vmin=-1.0, vmax=1.0)
+    image = ax.imshow(np.where(pairs, correlation, math.nan)[below, beside], cmap=DIVERGING, vmin=-1.0, vmax=1.0)
     behind = [f"{name} ({lag})" if lag else name for name, lag in zip(names, lags or [""] * size, strict=True)]
-    ax.set_yticks(range(size), behind)
+    ax.set_yticks(range(len(behind[below])), behind[below])
     is_narrow = size > 4 or max(map(len, names)) > _FITS
-    ax.set_xticks(range(size), names, rotation=90 if is_narrow else 0)
+    ax.set_xticks(range(len(names[beside])), names[beside], rotation=90 if is_narrow else 0)
     ax.tick_params(length=0)
     if size <= _MOST_NUMBERS:
-        for row, column in np.ndindex(size, size):
-            value = correlation[row, column]
+        for row, column in np.argwhere(pairs):
+            value = round(correlation[row, column], 2) + 0.0  # no -0.00
             colour = "white" if abs(value) > 0.6 else INK
-            ax.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=6.5, color=colour)
+            ax.text(column, row - 1, f"{value:.2f}", ha="center", va="center", fontsize=6.5, color=colour)
     bar = ax.figure.colorbar(image, ax=ax, shrink=0.8, ticks=[-1, -0.5, 0, 0.5, 1], label="correlation")
     bar.outline.set_visible(False)
     return ax
 
 
-def _panels(figure: FigureBase | None, names: list[str], columns: int, overview: float = 0.0) -> list[Axes]:
-    """Axes of an overview of that height, if it has one, and of each column: many stand two beside each other."""
+def _check_names(names: list[str], columns: int) -> None:
     if len(names) != columns:
         raise ValueError(f"names must have {columns} entries, got {len(names)}")
+
+
+def _panels(figure: FigureBase | None, names: list[str], overview: float = 0.0) -> list[Axes]:
+    """Axes of an overview of that height, if it has one, and of each column: many stand two beside each other."""
+    columns = len(names)
     across = 1 if columns <= _ONE_BELOW_THE_OTHER else 2
     top = 1 if overview else 0
     heights = [overview] * top + [0.95 if across == 1 else 0.8] * -(-columns // across)
@@ -186,10 +196,27 @@ def _label(axes: list[Axes], dated: bool, xlabel: str) -> None:
     if dated:
         locator = AutoDateLocator(minticks=3, maxticks=8)
         axes[0].xaxis.set_major_locator(locator)
-        axes[0].xaxis.set_major_formatter(ConciseDateFormatter(locator))
+        axes[0].xaxis.set_major_formatter(_Dates(locator))
     for ax in axes:
         if ax.xaxis.get_tick_params()["labelbottom"] and (ax is not axes[0] or len(axes) == 1):
             ax.set_xlabel(xlabel)
+
+
+class _Dates(ConciseDateFormatter):
+    """Dates whose year, or day, stands below the first of them, and not in a corner."""
+
+    def format_ticks(self, values: Any) -> list[str]:
+        """A label for each tick."""
+        labels = list(super().format_ticks(values))
+        low, high = (-math.inf, math.inf) if self.axis is None else sorted(self.axis.get_view_interval())
+        first = next((n for n, value in enumerate(values) if low <= value <= high), 0)
+        if labels and (shared := super().get_offset()):
+            labels[first] += f"\n{shared}"
+        return labels
+
+    def get_offset(self) -> str:
+        """Nothing."""
+        return ""
 
 
 def _residual_column(ax: Axes, x: Array, residuals: Array) -> None:
@@ -250,6 +277,11 @@ def _filled_column(ax: Axes, x: Array, values: Array, low: Array, high: Array, m
     if missing.any():
         ax.fill_between(x, low, high, where=bridge, color=_FILLED, alpha=0.25, lw=0)
         ax.plot(x, np.where(bridge, values, math.nan), color=_FILLED, lw=0.9)
+        edges = np.pad(missing, 1)
+        starts, stops = np.flatnonzero(edges[1:] > edges[:-1]), np.flatnonzero(edges[1:] < edges[:-1])
+        short = np.repeat(stops - starts <= max(_SLIVER * len(x), 1.0), stops - starts)
+        at = np.flatnonzero(missing)[short]
+        ax.plot(x[at], values[at], ls="", marker="o", ms=2.2, mew=0, color=_FILLED)
         alone = ~missing & np.pad(missing, 1, constant_values=True)[:-2] & np.pad(missing, 1, constant_values=True)[2:]
         if len(x) > _MOST_DOTS:  # observations between gaps have no line, and are below that of what was filled
             ax.plot(x[alone], values[alone], ls="", marker="o", ms=1.6, mew=0, color=INK)

@@ -139,14 +139,14 @@ class Answers:
         return self._filled.table.framed(self._filled.errors())
 
     def plot(self, figure: Any = None) -> list[Any]:
-        """Draw the gaps of the table, a row for each column, and each column with its filled values; places as maps.
+        """Draw the gaps of the table, a row for each column, and each column that has some with its filled values.
 
         Args:
             figure: of matplotlib, to draw in; None is a new one.
 
         Returns:
-            The axes: the map of gaps, then one of each column; over two inputs, which are no times, one of each
-            column. ``axes[0].figure.savefig("gaps.png")`` keeps them.
+            The axes: the map of gaps, then one of each column with gaps, or of all if there are none; over two inputs,
+            which are no times, a map of each column. ``axes[0].figure.savefig("gaps.png")`` keeps them.
 
         Raises:
             ImportError: if matplotlib is not installed.
@@ -154,7 +154,7 @@ class Answers:
         return self._filled.plot(figure)
 
     def plot_pairs(self, ax: Any = None) -> Any:
-        """Draw the correlation of every pair of columns, and how far each is behind the first.
+        """Draw the correlation of every pair of columns, once, and how far each is behind the first.
 
         Args:
             ax: of matplotlib, to draw in; None is a new one.

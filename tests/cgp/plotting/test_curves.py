@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
@@ -161,6 +163,20 @@ def test_scores_say_which_method_is_recommended():
         plotting.method_scores(panels, chosen=chosen, figure=figure)
         (shown,) = figure.legends
         assert [text.get_text() for text in shown.get_texts()] == expected
+
+
+@pytest.mark.parametrize("panels", [1, 2, 4, 6])
+def test_numbers_below_scores_do_not_touch(panels):
+    """However many panels share the width."""
+    scores = {"lines": (-0.6, 0.02), "ridge": (-0.25, 0.02), "cgp": (-0.05, 0.02)}
+    axes = plotting.method_scores({f"gaps of {n}": scores for n in range(panels)})
+    axes[0].figure.draw_without_rendering()
+    for ax in axes:
+        boxes = [label.get_window_extent() for label in ax.get_xticklabels() if label.get_text()]
+        low, high = ax.get_xlim()
+        shown = [box for box, tick in zip(boxes, ax.get_xticks(), strict=True) if low <= tick <= high]
+        assert len(shown) >= 2
+        assert all(first.x1 + 3 < second.x0 for first, second in pairwise(shown))
 
 
 def test_scores_within_the_error_bars_of_others_are_no_arrows():

@@ -17,14 +17,14 @@ def test_gaps_are_seen_in_the_map_and_in_their_column():
     x, values, sd, missing = table()
     order = np.random.default_rng(1).permutation(8)
     inputs = (each[order] for each in (x, values, sd, missing))
-    overview, first, second = filled_table(*inputs, names=["a", "b"], xlabel="hour", figure=Figure())
+    overview, first = filled_table(*inputs, names=["a", "b"], xlabel="hour", figure=Figure())
     (mesh,) = overview.collections
     colours = mesh.to_rgba(mesh.get_array())[..., :3]
     is_gap = (np.abs(colours - to_rgb(PALETTE[1])) < 0.01).all(-1)
     np.testing.assert_array_equal(is_gap, missing.T)
     assert [label.get_text() for label in overview.get_yticklabels()] == ["a", "b"]
     assert [text.get_text() for text in overview.texts] == ["38 %", "0 %"]
-    seen, filled = first.lines
+    seen, filled = first.lines[:2]
     np.testing.assert_array_equal(seen.get_ydata(), np.where(missing[:, 0], np.nan, values[:, 0]))
     np.testing.assert_array_equal(filled.get_ydata()[1:6], values[1:6, 0])  # joined to what is beside the gap
     assert np.isnan(filled.get_ydata()[[0, 6, 7]]).all()
@@ -32,8 +32,29 @@ def test_gaps_are_seen_in_the_map_and_in_their_column():
     vertices = band.get_paths()[0].vertices
     at = vertices[vertices[:, 0] == 3.0, 1]
     np.testing.assert_allclose((at.min(), at.max()), values[3, 0] + np.array([-1.96, 1.96]) * 0.5)
-    assert not second.collections
-    assert second.get_xlabel() == "hour"
+    assert (first.get_title(loc="left"), first.get_xlabel()) == ("a", "hour")
+
+
+def test_columns_without_gaps_are_in_the_map_only():
+    """Unless no column has any."""
+    x, values, sd, missing = table(columns=3)
+    overview, *shown = filled_table(x, values, sd, missing[:, [1, 0, 2]], names=["a", "b", "c"], figure=Figure())
+    assert [label.get_text() for label in overview.get_yticklabels()] == ["a", "b", "c"]
+    assert [ax.get_title(loc="left") for ax in shown] == ["b"]
+    np.testing.assert_array_equal(shown[0].lines[1].get_ydata()[2:5], values[2:5, 1])
+    whole = filled_table(x, values, 0.0 * sd, 0 * missing, names=["a", "b", "c"], figure=Figure())
+    assert [ax.get_title(loc="left") for ax in whole[1:]] == ["a", "b", "c"]
+
+
+def test_values_of_short_gaps_have_dots():
+    """Their lines are slivers in a long table; those of a gap that is seen have none."""
+    values, missing = np.arange(700.0)[:, None], np.zeros((700, 1), dtype=bool)
+    missing[[0, 50, 300, 301, 699]] = missing[400:450] = True
+    _, column = filled_table(np.arange(700), values, values, missing, names=["a"], figure=Figure())
+    dots = column.lines[2]
+    assert dots.get_xdata().tolist() == [0.0, 50.0, 300.0, 301.0, 699.0]
+    assert dots.get_ydata().tolist() == dots.get_xdata().tolist()
+    assert (dots.get_marker(), to_rgb(dots.get_color())) == ("o", to_rgb(PALETTE[1]))
 
 
 def test_a_short_gap_of_a_long_table_is_seen():
@@ -64,6 +85,9 @@ def test_dates_have_ticks_over_any_time(hours):
     dates = np.datetime64("2020-03-11T00:05") + (x / 100 * hours * 3600).astype("timedelta64[s]")
     axes = filled_table(dates, values, sd, missing, names=["a", "b"], figure=Figure())
     low, high = axes[0].get_xlim()
+    labels = axes[0].xaxis.get_major_formatter().format_ticks(axes[0].get_xticks())
+    assert any("202" in label for label in labels), labels  # the year
+    assert not axes[0].xaxis.get_major_formatter().get_offset()
     assert 3 <= sum(low <= tick <= high for tick in axes[0].get_xticks()) <= 9
 
 
@@ -98,6 +122,7 @@ def test_maps_have_a_ring_where_something_was_filled():
 def test_dates_and_many_columns():
     x, values, sd, missing = table(columns=20)
     dates = np.datetime64("2024-01-01") + x.astype(int) * np.timedelta64(1, "D")
+    missing[3] = True
     figure = Figure(dpi=100)
     axes = filled_table(dates, values, sd, missing, names=[f"station {p}" for p in range(20)], figure=figure)
     assert len(axes) == 21
@@ -107,9 +132,15 @@ def test_dates_and_many_columns():
 
 
 def test_pairs_have_numbers_and_lags():
-    ax = pair_correlations([[1.0, -0.8], [-0.8, 1.0]], names=["a", "b"], lags=["", "+2 h"], ax=Figure().subplots())
-    assert [text.get_text() for text in ax.texts] == ["1.00", "-0.80", "-0.80", "1.00"]
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "b (+2 h)"]
+    """Each pair once; no column beside itself."""
+    correlation = [[1.0, -0.8, -0.001], [-0.8, 1.0, 0.3], [-0.001, 0.3, 1.0]]
+    ax = pair_correlations(correlation, names=["a", "b", "c"], lags=["", "+2 h", ""], ax=Figure().subplots())
+    numbers = {text.get_position(): text.get_text() for text in ax.texts}
+    assert numbers == {(0, 0): "-0.80", (0, 1): "0.00", (1, 1): "0.30"}
+    np.testing.assert_allclose(ax.images[0].get_array().filled(np.nan), [[-0.8, np.nan], [-0.001, 0.3]])
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["b (+2 h)", "c"]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["a", "b"]
+    assert not pair_correlations([[1.0]], names=["a"], ax=Figure().subplots()).texts
     many = pair_correlations(np.eye(20), names=[str(p) for p in range(20)], ax=Figure().subplots())
     assert not many.texts
     long = pair_correlations(np.eye(2), names=["temperature", "wind"], ax=Figure().subplots())
