@@ -18,6 +18,7 @@ from .terminal import (
     check_files,
     check_pictures,
     check_places,
+    in_flags,
     said_seconds,
     say,
     say_step,
@@ -58,6 +59,7 @@ def add_to(commands: Any) -> None:
         metavar="PICTURE",
         help="compare it with lines, ridge and others on hidden values, print the scores, and fill with the best",
     )
+    fill.add_argument("--maskings", type=int, metavar="N", help="how often --assess hides values (3): more show more")
     fill.add_argument(
         "--transforms",
         nargs="+",
@@ -139,7 +141,7 @@ def run(parsed: argparse.Namespace) -> None:
     if parsed.assess is None:
         imputer = imputer.fit(table.frame, **totals)
     else:
-        imputer = _best(imputer, table.frame, parsed.assess, totals, is_long=is_long)
+        imputer = _best(parsed, imputer, table.frame, totals, is_long=is_long)
     if hasattr(imputer, "transforms_") and imputer.transforms_.changed:
         say(f"transformed: {imputer.transforms_}")
     filled = imputer.transform(table.frame)
@@ -155,7 +157,7 @@ def _seconds(parsed: argparse.Namespace, imputer: Any, frame: Any, totals: dict[
     """Seconds of one core that what is asked for is expected to take."""
     from cgp.tables.referee.comparison import comparison_seconds
 
-    compared = 0.0 if parsed.assess is None else comparison_seconds(frame, imputer, **totals)
+    compared = 0.0 if parsed.assess is None else comparison_seconds(frame, imputer, **_hidden(parsed), **totals)
     return float(imputer.estimate(frame, **totals).seconds + compared + _PICTURE * len(_pictures(parsed)))
 
 
@@ -212,6 +214,11 @@ def _check(parsed: argparse.Namespace) -> None:
     check_files(read)
     if parsed.totals is None and (parsed.totals_period is not None or parsed.totals_means):
         raise ValueError("--totals-period, --totals-means: expected --totals FILE with them")
+    if parsed.maskings is not None and (parsed.assess is None or parsed.maskings < 2):
+        raise ValueError(
+            f"--maskings: expected 2 or more, beside --assess, got {parsed.maskings}"
+            f"{' without it' if parsed.assess is None else ''}"
+        )
     pictures = _pictures(parsed)
     tables = [path for path in (parsed.out, parsed.std) if path is not None]
     check_places([*tables, *answers.places(parsed), *pictures], read)
@@ -229,13 +236,18 @@ def _pictures(parsed: argparse.Namespace) -> list[Path]:
     return [path for path in (parsed.picture, parsed.assess) if path is not None and path.name]
 
 
-def _best(imputer: Any, frame: Any, picture: Path, totals: dict[str, Any], *, is_long: bool) -> Any:
+def _hidden(parsed: argparse.Namespace) -> dict[str, Any]:
+    """How often values are hidden, where that is given."""
+    return {} if parsed.maskings is None else {"maskings": parsed.maskings}
+
+
+def _best(parsed: argparse.Namespace, imputer: Any, frame: Any, totals: dict[str, Any], *, is_long: bool) -> Any:
     """The imputer that the referee recommends, its report on the standard output stream."""
     from cgp.tables.referee.comparison import assess_gaps
 
-    report = assess_gaps(frame, imputer, verbose=say_step if is_long else False, **totals)
+    report = assess_gaps(frame, imputer, verbose=say_step if is_long else False, **_hidden(parsed), **totals)
     if is_long and sys.stderr.isatty():
         say("")
-    sys.stdout.write(f"{report}\n")
-    write_picture(report.plot, picture if picture.name else None)
+    sys.stdout.write(f"{in_flags(str(report))}\n")
+    write_picture(report.plot, parsed.assess if parsed.assess.name else None)
     return report.best()

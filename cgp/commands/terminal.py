@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 
-_FLAGS = {"missing_values": "--missing", "random_state": "--seed", "train": "--train"}
+_FLAGS = {"missing_values": "--missing", "random_state": "--seed", "train": "--train", "maskings": "--maskings"}
 _SAME = ("inputs", "transforms", "index", "long", "every", "missing", "leave", "time_format", "decimal", "thousands")
 _WRITTEN = ("delimiter", "encoding", "sheet", "skip_rows", "skip_footer")
 _FLAGS |= {name: "--" + name.replace("_", "-") for name in (*_SAME, *_WRITTEN)}

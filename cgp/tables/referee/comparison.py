@@ -126,13 +126,16 @@ def assess_gaps(
     )
 
 
-def comparison_seconds(table: Any, imputer: CorrelatedGPImputer, *, totals: Any = None) -> float:
-    """Seconds of one core that :func:`assess_gaps` is expected to take with its defaults, within a factor of about two.
+def comparison_seconds(
+    table: Any, imputer: CorrelatedGPImputer, *, totals: Any = None, maskings: int = _MASKINGS
+) -> float:
+    """Seconds of one core that :func:`assess_gaps` is expected to take, within a factor of about two.
 
     Args:
         table: a frame, a series, or an array ``(n, k)``; NaN is missing.
         imputer: not fitted.
         totals: of its columns.
+        maskings: number of times that blocks are hidden.
 
     Returns:
         The seconds.
@@ -142,7 +145,7 @@ def comparison_seconds(table: Any, imputer: CorrelatedGPImputer, *, totals: Any 
     """
     numbers, axis = read_table(table, imputer.inputs, imputer.missing_values)
     known = known_sums(totals, numbers, axis)
-    return _seconds(candidates(imputer, numbers, is_time=axis.is_time), numbers, _MASKINGS, known)
+    return _seconds(candidates(imputer, numbers, is_time=axis.is_time), numbers, maskings, known)
 
 
 def candidates(imputer: CorrelatedGPImputer, table: Table, *, is_time: bool) -> dict[str, Any]:

@@ -30,6 +30,7 @@ LEAST_GAIN = 0.02
 """Smallest gain in NLL that a less simple method is worth, in nats a value."""
 
 _ONE_ERROR = float(norm.sf(1.0))
+_NAMED = 0.9  # of a squared error, below which a lower one is named although it may be chance
 
 FEWEST_BLOCKS = 10
 """Hidden blocks below which nothing is claimed."""
@@ -236,7 +237,7 @@ class GapReport:
             from cgp import plotting
 
         panels = {
-            f"{_described(label)}\n{_counted(self._strata(label).num_blocks, 'block')}": {
+            f"{_described(label, chr(10))}\n{_counted(self._strata(label).num_blocks, 'block')}": {
                 name: self._strata(label).difference(trial.scores.nll)[0] for name, trial in self.trials.items()
             }
             for label in self.strata.weights
@@ -257,6 +258,8 @@ class GapReport:
         simpler = names[: names.index(method)]
         ahead = [name for name in simpler if self.is_ahead(method, name)]
         level = [name for name in simpler if name not in ahead]
+        few = [name for name in level if self._is_cut_off(method, name)]
+        level = [name for name in level if name not in few]
         parts = []
         if self.default in names[names.index(method) + 1 :]:
             parts.append(f"its NLL less that of {self.default} is {self.difference(method, self.default)} nats a value")
@@ -264,26 +267,33 @@ class GapReport:
             parts.append(f"its NLL is below that of {self._gains(ahead)} nats a value{self._where(ahead)}")
         if level:
             among = f" among comparisons of {len(names)} methods" if len(names) > 2 else ""
-            parts.append(f"that it differs from {self._gains(level)} nats may be chance{among}{self._of_few()}")
+            parts.append(f"that it differs from {self._gains(level)} nats may be chance{among}")
+        if few:
+            parts.append(f"that its NLL is below that of {self._gains(few)} nats is not shown by {self._fewest()}")
         first = f"{method[0].upper()}{method[1:]} is enough" if parts and not simpler else f"Use {method}"
         return f"{first}{': ' if parts else ''}{'; '.join(parts)}{self._of_values()}."
 
-    def _of_few(self) -> str:
-        """The class of gaps with the fewest hidden blocks, if these show little and others are hidden, too."""
+    def _is_cut_off(self, method: str, other: str) -> bool:
+        """Whether a method would be claimed to be better than another one, were its standard error known."""
+        return self._is_beyond(self._difference(method, other, None)[0], math.inf, LEAST_GAIN)
+
+    def _fewest(self) -> str:
+        """The class of gaps with the fewest hidden blocks, and what hides more."""
         counts = {label: self._strata(label).num_blocks for label in self.strata.weights}
         least = min(counts, key=lambda label: counts[label])
-        if len(counts) == 1 or counts[least] >= FEWEST_BLOCKS:
-            return ""
-        return f", with {_counted(counts[least], 'hidden block')} for {_described(least)} (more maskings hide more)"
+        more = 2 * (int(self.hidden.maskings.max()) + 1)
+        return f"{_counted(counts[least], 'hidden block')} for {_described(least)} (maskings={more} hides more)"
 
     def _of_values(self) -> str:
-        """The method whose squared error is clearly below that of the recommended one, if there is any."""
+        """The method of the lowest squared error, if it is below that of the recommended one clearly, or by a tenth."""
         errors = {name: trial.scores.squared_error for name, trial in self.trials.items()}
         best, method = min(errors, key=lambda name: self.strata.mean(errors[name])), self.method
-        if not self._is_claimed(*self.strata.difference(errors[best] - errors[method]), None, 0.0):
-            return ""
         first, second = (self.strata.mean(errors[name]) for name in (best, method))
-        return f"; for values alone, {best}: squared error {first:.4f} against {second:.4f}"
+        is_shown = self._is_claimed(*self.strata.difference(errors[best] - errors[method]), None, 0.0)
+        if best == method or (not is_shown and first > _NAMED * second):
+            return ""
+        shown = "" if is_shown else ", which may be chance"
+        return f"; for values alone, {best}: squared error {first:.4f} against {second:.4f}{shown}"
 
     def _gains(self, others: list[str]) -> str:
         gains = [(name, self.difference(name, self.method)) for name in others]
@@ -329,21 +339,24 @@ class GapReport:
         return self._strata(label).difference(first - second)
 
     def _is_claimed(self, difference: Difference, degrees: float, label: str | None, least: float) -> bool:
+        """Whether a difference of scores of enough blocks is below 0 by more than by chance."""
+        return self._strata(label).num_blocks >= FEWEST_BLOCKS and self._is_beyond(difference, degrees, least)
+
+    def _is_beyond(self, difference: Difference, degrees: float, least: float) -> bool:
         """Whether a difference of scores is below 0 by more than it is by chance for the best of all comparisons."""
         places = 1 + len(self.strata.weights) if len(self.strata.weights) > 1 else 1
         comparisons = places * math.perm(len(self.trials), 2)
-        enough = self._strata(label).num_blocks >= FEWEST_BLOCKS
-        return enough and (-difference).exceeds(least, critical_value(comparisons, degrees))
+        return (-difference).exceeds(least, critical_value(comparisons, degrees))
 
     def _check(self, method: str) -> None:
         if method not in self.trials:
             raise ValueError(f"method: expected one of {list(self.trials)}, got {method!r}")
 
 
-def _described(label: str) -> str:
-    """A class of gaps in words."""
+def _described(label: str, between: str = " ") -> str:
+    """A class of gaps in words, with that before its end."""
     length, _, edge = label.partition(" ")
-    return f"gaps of {length} row{'' if length == '1' else 's'}{edge and ' ' + edge}"
+    return f"gaps of {length} row{'' if length == '1' else 's'}{edge and between + edge}"
 
 
 def _counted(count: int, what: str) -> str:

@@ -557,9 +557,17 @@ def test_totals_that_do_not_fit_are_said_in_a_line(content, arguments, message, 
 def test_methods_are_compared_with_totals_known(file, capsys):
     path = file.with_name("days.csv")
     path.write_text("date,warm\n2024-01-01,10.0\n")
-    assert run(file, "--totals", path, "--totals-period", "day", "--assess") == 0
-    assert "were hidden with their totals known" in capsys.readouterr().out
+    assert run(file, "--totals", path, "--totals-period", "day", "--maskings", 2, "--assess") == 0
+    said = capsys.readouterr().out
+    assert "were hidden with their totals known" in said
+    assert "--maskings 4 hides more" in said
     assert abs(pd.read_csv(file.with_name("out.csv"))["warm"][:24].sum() - 10.0) < 1e-9
+
+
+@pytest.mark.parametrize(("given", "got"), [([2], "2 without it"), ([1, "--assess"], "1")])
+def test_maskings_go_with_an_assessment(given, got, file, capsys):
+    assert run(file, "--maskings", *given) == 2
+    assert capsys.readouterr().err == f"cgp fill: --maskings: expected 2 or more, beside --assess, got {got}\n"
 
 
 @pytest.mark.filterwarnings("default")

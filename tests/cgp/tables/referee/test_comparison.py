@@ -136,14 +136,26 @@ def test_few_blocks_leave_the_default_and_say_so():
     assert not any(report.is_ahead(a, b) for a in report.trials for b in report.trials if a != b)
 
 
-@pytest.mark.parametrize(("count", "said"), [(3, True), (30, False)])
-def test_few_blocks_of_a_class_are_named_as_a_cause_of_chance(count, said):
+@pytest.mark.parametrize(
+    ("count", "gain", "said"), [(3, 0.3, "few"), (30, 0.3, "ahead"), (3, 0.02, "chance"), (30, 0.02, "chance")]
+)
+def test_chance_is_said_of_small_leads_and_few_blocks_of_large_ones(count, gain, said):
+    """With three blocks of a class a standard error is hardly known; the sentence names them and what hides more."""
     rng = np.random.default_rng(1)
     labels = np.array(["1"] * 20 + ["17-64"] * count)
-    report = report_of(rng.normal(size=(3, len(labels))), labels)
-    cause = ", with 3 hidden blocks for gaps of 17-64 rows (more maskings hide more)"
-    assert "may be chance among comparisons of 3 methods" in report.sentence
-    assert (cause in report.sentence) == ("hidden block" in report.sentence) == said
+    report = report_of(0.2 * rng.normal(size=(2, len(labels))) + np.array([[gain], [0.0]]), labels)
+    lead = f"method 0 by {report.difference('method 0', 'method 1').mean:.4f} ± "
+    sentences = {
+        "few": f"that its NLL is below that of {lead}",
+        "ahead": f": its NLL is below that of {lead}",
+        "chance": f": that it differs from {lead}",
+    }
+    assert {name: text in report.sentence for name, text in sentences.items()} == {
+        name: name == said for name in sentences
+    }
+    assert ("may be chance" in report.sentence) == (said == "chance")
+    cause = "nats is not shown by 3 hidden blocks for gaps of 17-64 rows (maskings=2 hides more)."
+    assert (cause in report.sentence) == ("hidden block" in report.sentence) == (said == "few")
 
 
 @pytest.mark.parametrize(
@@ -161,9 +173,11 @@ def test_a_method_of_clearly_smaller_errors_is_named_for_values(blocks, gain, sa
     report = dataclasses.replace(report, trials=trials)
     assert report.method == "method 1"
     means = squares.mean(axis=1)
-    clause = f"; for values alone, method 0: squared error {means[0]:.4f} against {means[1]:.4f}."
-    assert (clause in report.sentence) == said
-    assert ("for values alone" in report.sentence) == said
+    clause = f"; for values alone, method 0: squared error {means[0]:.4f} against {means[1]:.4f}"
+    assert (f"{clause}." in report.sentence) == said
+    is_lower = means[0] < 0.9 * means[1]
+    assert (f"{clause}, which may be chance." in report.sentence) == (is_lower and not said)
+    assert ("for values alone" in report.sentence) == is_lower
 
 
 def test_a_later_method_replaces_the_default_only_with_a_claim():
