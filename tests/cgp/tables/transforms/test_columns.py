@@ -40,7 +40,7 @@ def test_what_was_chosen_is_said():
         "NO2: BoxCox(power=0.5, shift=3.28, lower=0)"
     )
     kinds = BoxCox(shift=3.28453875), BoxCox(), BoxCox(lower=2.0), BoxCox(shift=1.5, lower=-1.0)
-    logs = "a: log(x + 3.28), b: log(x), c: log(x - 2), d: log(x + 2.5)"
+    logs = "a: log(x + 3.28), never below 0, b: log(x), c: log(x - 2), d: log(x + 2.5), never below -1"
     assert str(Transforms(kinds, tuple("abcd"))) == logs
     assert str(Transforms.none(["T"])) == "none"
 
