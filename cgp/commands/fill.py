@@ -21,7 +21,6 @@ from .terminal import (
     in_flags,
     said_seconds,
     say,
-    say_step,
     write_picture,
 )
 
@@ -245,9 +244,10 @@ def _best(parsed: argparse.Namespace, imputer: Any, frame: Any, totals: dict[str
     """The imputer that the referee recommends, its report on the standard output stream."""
     from cgp.tables.referee.comparison import assess_gaps
 
-    report = assess_gaps(frame, imputer, verbose=say_step if is_long else False, **_hidden(parsed), **totals)
-    if is_long and sys.stderr.isatty():
-        say("")
+    is_seen = is_long and sys.stderr.isatty()
+    if is_long and not is_seen:
+        say("comparing methods on hidden values")
+    report = assess_gaps(frame, imputer, verbose=is_seen, **_hidden(parsed), **totals)
     sys.stdout.write(f"{in_flags(str(report))}\n")
     write_picture(report.plot, parsed.assess if parsed.assess.name else None)
     return report.best()

@@ -20,7 +20,6 @@ __all__ = [
     "in_flags",
     "said_seconds",
     "say",
-    "say_step",
     "shown_by",
     "write_picture",
 ]
@@ -39,13 +38,6 @@ _PICTURES = (".png", ".pdf", ".svg", ".jpg")
 def say(text: str) -> None:
     """Write a line to the standard error stream."""
     sys.stderr.write(f"{text}\n")
-
-
-def say_step(text: str) -> None:
-    """Write what is done now: on a terminal in the place of what was done before, elsewhere as a line."""
-    is_terminal = sys.stderr.isatty()
-    sys.stderr.write(f"\r\x1b[K  {text}" if is_terminal else f"  {text}\n")
-    sys.stderr.flush()
 
 
 def said_seconds(coming: float, gone: float) -> str:

@@ -46,7 +46,7 @@ def assess_gaps(
     maskings: int = _MASKINGS,
     share: float = 0.1,
     random_state: int = 0,
-    verbose: bool | Callable[[str], object] | None = None,
+    verbose: bool | None = None,
 ) -> GapReport:
     r"""Score imputers on blocks of a table that are hidden in the pattern of its gaps.
 
@@ -75,7 +75,7 @@ def assess_gaps(
         share: largest share of the values that a masking hides.
         random_state: seed of the places of the blocks.
         verbose: whether progress is shown, with the seconds that are expected; None shows it on a terminal, for more
-            than ten. A function is told what is being fitted.
+            than ten.
 
     Returns:
         The comparison, ending in a sentence; ``best()`` is the imputer that it recommends, with conformal intervals.
@@ -223,13 +223,8 @@ def _seconds(methods: Mapping[str, Any], table: Table, maskings: int, known: Sum
 
 
 @contextmanager
-def _progress(
-    verbose: bool | Callable[[str], object] | None, seconds: Callable[[], float]
-) -> Iterator[Callable[[str], object] | None]:
+def _progress(verbose: bool | None, seconds: Callable[[], float]) -> Iterator[Callable[[str], object] | None]:
     """Function that shows the current step on the standard error stream; None to show nothing."""
-    if callable(verbose):
-        yield verbose
-        return
     if verbose is False or (verbose is None and not sys.stderr.isatty()):
         yield None
         return

@@ -366,10 +366,8 @@ def test_the_referee_fills_with_what_it_recommends(tmp_path, capsys, monkeypatch
     assert run(path, "--std", tmp_path / "std.csv", "--picture", pictures[0], "--assess", pictures[1]) == 0
     printed = capsys.readouterr()
     assert re.search(r"about 11[5-9] s on one core, \d of them gone", printed.err)
-    steps = [line for line in printed.err.splitlines() if "masking" in line]
-    assert steps[0] == "  the correlated GP, masking 1 of 3"
-    assert len(steps) % 3 == 0
-    assert len(steps) > 10
+    assert printed.err.splitlines().count("comparing methods on hidden values") == 1
+    assert "masking" not in printed.err  # steps are for terminals
     *report, sentence = printed.out.splitlines()
     assert any(line.startswith("ridge on the other columns") for line in report)
     assert sentence.startswith("Use ")
