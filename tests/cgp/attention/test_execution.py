@@ -1,10 +1,9 @@
 """The blocks beyond plain eager execution: inductor, torch.func ensembles, distributed training."""
 
 import copy
-import os
-import socket
+from datetime import timedelta
+from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -121,7 +120,7 @@ def make_batch(name: str) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(size, dtype=torch.float64, generator=generator), torch.arange(8) % 3
 
 
-def two_steps(objective: nn.Module, parts: list[tuple[int, torch.Tensor, torch.Tensor]]) -> dict[str, np.ndarray]:
+def two_steps(objective: nn.Module, parts: list[tuple[int, torch.Tensor, torch.Tensor]]) -> dict[str, torch.Tensor]:
     """Weights after two steps on the mean over parts of a batch, each with a seed for its draws."""
     optimizer = torch.optim.SGD(objective.parameters(), lr=0.1)
     for step in range(2):  # the second fails where a gradient was waited for in vain
@@ -130,7 +129,7 @@ def two_steps(objective: nn.Module, parts: list[tuple[int, torch.Tensor, torch.T
             torch.manual_seed(10 * step + seed)
             (objective(x, y) / len(parts)).backward()
         optimizer.step()
-    return {name.removeprefix("module."): p.detach().clone().numpy() for name, p in objective.named_parameters()}
+    return {name.removeprefix("module."): p.detach().clone() for name, p in objective.named_parameters()}
 
 
 def half(name: str, rank: int) -> tuple[int, torch.Tensor, torch.Tensor]:
@@ -139,37 +138,37 @@ def half(name: str, rank: int) -> tuple[int, torch.Tensor, torch.Tensor]:
     return rank, x[rows], y[rows]
 
 
-def run_rank(rank: int, port: int, results) -> None:
-    """One of two processes: half the batch each."""
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=2)
+def run_rank(rank: int, folder: Path) -> None:
+    """One of two processes: half the batch each; the weights are saved in the folder."""
+    meeting = (folder / "meeting").as_uri()
+    dist.init_process_group("gloo", meeting, rank=rank, world_size=2, timeout=timedelta(minutes=3))
+    found = {}
     for name in NETWORKS:
         parallel = DistributedDataParallel(make_objective(name), find_unused_parameters=name != "draws")  # amplitudes
-        results[name, rank] = two_steps(parallel, [half(name, rank)])
+        found[name] = two_steps(parallel, [half(name, rank)])
     dist.destroy_process_group()
+    torch.save(found, folder / f"{rank}.pt")
 
 
 @pytest.fixture(scope="module")
-def ranks() -> dict[tuple[str, int], dict[str, np.ndarray]]:
-    """Weights that two processes found."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with torch.multiprocessing.get_context("spawn").Manager() as manager:
-        results = manager.dict()
-        torch.multiprocessing.spawn(run_rank, args=(port, results), nprocs=2)
-        return dict(results)
+def ranks(tmp_path_factory) -> list[dict[str, dict[str, torch.Tensor]]]:
+    """Weights that two processes found, this one and another."""
+    folder = tmp_path_factory.mktemp("ranks")
+    other = torch.multiprocessing.get_context("spawn").Process(target=run_rank, args=(1, folder))
+    other.start()
+    run_rank(0, folder)
+    other.join()
+    return [torch.load(folder / f"{rank}.pt") for rank in (0, 1)]
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_two_processes_step_as_one_on_the_joined_batch(name, ranks):
     draws = name == "draws"  # those of the halves, then
     expected = two_steps(make_objective(name), [half(name, 0), half(name, 1)] if draws else [(0, *make_batch(name))])
-    start = {key: parameter.detach().numpy() for key, parameter in make_objective(name).named_parameters()}
+    start = {key: parameter.detach() for key, parameter in make_objective(name).named_parameters()}
     for key, weight in expected.items():
-        np.testing.assert_array_equal(ranks[name, 0][key], ranks[name, 1][key])
-        np.testing.assert_allclose(ranks[name, 0][key], weight, rtol=1e-7, atol=1e-9)
-    moved = {key for key, weight in expected.items() if not np.array_equal(weight, start[key])}
+        torch.testing.assert_close(ranks[0][name][key], ranks[1][name][key], rtol=0, atol=0)
+        torch.testing.assert_close(ranks[0][name][key], weight, rtol=1e-7, atol=1e-9)
+    moved = {key for key, weight in expected.items() if not torch.equal(weight, start[key])}
     assert any("qkv.weight" in key or "in_proj.weight" in key for key in moved)
     assert any("gp.log_amplitude" in key for key in moved) == draws

@@ -1,6 +1,6 @@
 """``cgp fill``: what it fills, says and writes, and what it refuses before anything heavy is imported."""
 
-import io
+import json
 import os
 import re
 import stat
@@ -221,61 +221,81 @@ def test_without_pandas_the_extra_is_named(file, monkeypatch, capsys):
     assert "needs pandas, which the extra 'frames' installs" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("content", "arguments", "message"),
-    [
-        (None, [], "no such file"),
-        (b"", [], "expected a table, got an empty file"),
-        (b"\x89PNG\x00\xff", [], "got bytes that are no text"),
-        (b"a,b\n", [], "expected a table with rows below a header, got none"),
-        (b"a,b\n1,2\n3,4\n", [], "expected gaps in columns of numbers, ['a', 'b'], got none"),
-        (b"a,b\nx,u\ny,v\n", [], "expected a column of numbers, got none"),
-        (b"a,b\nx,1 mm\ny,2 mm\n", [], "numbers with units: '1 mm' in 'b'"),
-        (b"a,b\n1,\n3,4\n", ["--index", "c"], "expected columns of the table, ['a', 'b'], got ['c']"),
-        (b"day,b\n1,\n3,4\n", ["--index", "Dy"], "got ['Dy']; did you mean 'day'?"),
-        (b"wind,b\n1,\n3,4\n", ["--leave", "wnd"], "got ['wnd']; did you mean 'wind'?"),
-        (b"a,b\n1,\n3,4\n", ["--out", "/nowhere/x.csv"], "no folder /nowhere"),
-        (b"a,b\n1,\n3,4\n", ["--out", "x.json"], "got '.json'"),
-        (b"a,b\n1,\n3,4\n", ["--out", "x.zip"], "got '.zip'"),
-        (b"a,b\n1,\n3,4\n", ["--out", "x.tsv"], "x.tsv: expected .csv or .txt, as there is ',' between the fields"),
-        (b"a,b\n1,\n3,4\n", ["--picture", "gaps.doc"], "expected a picture, .png, .pdf, .svg, .jpg, got '.doc'"),
-        (b"a,b\n1,\n3,4\n", ["--out", "same.csv", "--std", "./same.csv"], "a place of its own for each file"),
-        (b"a,b\n1,\n3,4\n", ["--out", "in.csv"], "expected a place of its own for each file, got one which is read"),
-        (b"a,b\n1,\n3,4\n", ["--sums", "day", "x.json"], "x.json: expected a table (.csv, "),
-        (b"a,b\n1,\n3,4\n", ["--forecast", "few", "y.csv"], "--forecast: expected a number of rows, got 'few'"),
-        (b"a,b\n1,\n3,4\n", ["--sheet", "x"], "in.csv: --sheet x: expected a workbook, got text"),
-        (
-            HOURLY.replace(b"04:00,\n", b"04:00,1\n"),
-            [],
-            "got none; --missing CODE names what stands for a missing value",
-        ),
-        (
-            b"".join(HOURLY.splitlines(keepends=True)[:5] + HOURLY.splitlines(keepends=True)[6:]),
-            [],
-            "got none; --every 1h adds",
-        ),
-        (LONG, ["--long", "site,day,a"], "got none; --every 1D adds rows that are not there, and --missing CODE"),
-        (HOURLY, ["--every", "7min"], "in.csv: --every 7min: expected the distance of the rows, 1 h, or a whole part"),
-        (HOURLY, ["--every", "2h"], "in.csv: --every 2h: expected at most the distance of the rows, 1 h"),
-        (b"a,b\n1,\n3,4\n", ["--decimal", "x"], "--decimal: expected one of"),
-        (b"a,b\n1,\n3,4\n", ["--skip-footer", "-1"], "fill: --skip-footer: expected a number of lines"),
-        (b"day,b\n13/02/2018,\n14/02/2018,4\n", ["--monthfirst"], "in.csv: --monthfirst: expected day first in 'day'"),
-    ],
-)
-def test_what_cannot_be_filled_is_said_in_a_line(content, arguments, message, tmp_path):
+REFUSED = [
+    (None, [], "no such file"),
+    (b"", [], "expected a table, got an empty file"),
+    (b"\x89PNG\x00\xff", [], "got bytes that are no text"),
+    (b"a,b\n", [], "expected a table with rows below a header, got none"),
+    (b"a,b\n1,2\n3,4\n", [], "expected gaps in columns of numbers, ['a', 'b'], got none"),
+    (b"a,b\nx,u\ny,v\n", [], "expected a column of numbers, got none"),
+    (b"a,b\nx,1 mm\ny,2 mm\n", [], "numbers with units: '1 mm' in 'b'"),
+    (b"a,b\n1,\n3,4\n", ["--index", "c"], "expected columns of the table, ['a', 'b'], got ['c']"),
+    (b"day,b\n1,\n3,4\n", ["--index", "Dy"], "got ['Dy']; did you mean 'day'?"),
+    (b"wind,b\n1,\n3,4\n", ["--leave", "wnd"], "got ['wnd']; did you mean 'wind'?"),
+    (b"a,b\n1,\n3,4\n", ["--out", "/nowhere/x.csv"], "no folder /nowhere"),
+    (b"a,b\n1,\n3,4\n", ["--out", "x.json"], "got '.json'"),
+    (b"a,b\n1,\n3,4\n", ["--out", "x.zip"], "got '.zip'"),
+    (b"a,b\n1,\n3,4\n", ["--out", "x.tsv"], "x.tsv: expected .csv or .txt, as there is ',' between the fields"),
+    (b"a,b\n1,\n3,4\n", ["--picture", "gaps.doc"], "expected a picture, .png, .pdf, .svg, .jpg, got '.doc'"),
+    (b"a,b\n1,\n3,4\n", ["--out", "same.csv", "--std", "./same.csv"], "a place of its own for each file"),
+    (b"a,b\n1,\n3,4\n", ["--out", "in.csv"], "expected a place of its own for each file, got one which is read"),
+    (b"a,b\n1,\n3,4\n", ["--sums", "day", "x.json"], "x.json: expected a table (.csv, "),
+    (b"a,b\n1,\n3,4\n", ["--forecast", "few", "y.csv"], "--forecast: expected a number of rows, got 'few'"),
+    (b"a,b\n1,\n3,4\n", ["--sheet", "x"], "in.csv: --sheet x: expected a workbook, got text"),
+    (
+        HOURLY.replace(b"04:00,\n", b"04:00,1\n"),
+        [],
+        "got none; --missing CODE names what stands for a missing value",
+    ),
+    (
+        b"".join(HOURLY.splitlines(keepends=True)[:5] + HOURLY.splitlines(keepends=True)[6:]),
+        [],
+        "got none; --every 1h adds",
+    ),
+    (LONG, ["--long", "site,day,a"], "got none; --every 1D adds rows that are not there, and --missing CODE"),
+    (HOURLY, ["--every", "7min"], "in.csv: --every 7min: expected the distance of the rows, 1 h, or a whole part"),
+    (HOURLY, ["--every", "2h"], "in.csv: --every 2h: expected at most the distance of the rows, 1 h"),
+    (b"a,b\n1,\n3,4\n", ["--decimal", "x"], "--decimal: expected one of"),
+    (b"a,b\n1,\n3,4\n", ["--skip-footer", "-1"], "fill: --skip-footer: expected a number of lines"),
+    (b"day,b\n13/02/2018,\n14/02/2018,4\n", ["--monthfirst"], "in.csv: --monthfirst: expected day first in 'day'"),
+]
+FILL_EACH = """
+import contextlib, io, json, os, sys
+from cgp.commands import main
+for number, arguments in enumerate(json.load(sys.stdin)):
+    os.chdir(os.path.join(sys.argv[1], str(number)))
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        code = main(["fill", "in.csv", "--out", "x.csv", *arguments])
+    print(json.dumps([code, "torch" in sys.modules, said.getvalue()]))
+"""
+
+
+@pytest.fixture(scope="module")
+def refusals(tmp_path_factory):
+    """Folder, exit status, whether torch was imported, and what was said, of each of REFUSED; they share a process."""
+    parent = tmp_path_factory.mktemp("refused")
+    for number, (content, _, _) in enumerate(REFUSED):
+        (parent / str(number)).mkdir()
+        if content is not None:
+            (parent / str(number) / "in.csv").write_bytes(content)
+    given = json.dumps([arguments for _, arguments, _ in REFUSED])
+    command, environment = [sys.executable, "-c", FILL_EACH, str(parent)], os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, input=given, capture_output=True, text=True, check=False)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == len(REFUSED), done.stderr
+    return [(parent / str(number), *answer) for number, answer in enumerate(answers)]
+
+
+@pytest.mark.parametrize("number", range(len(REFUSED)), ids=[message for _, _, message in REFUSED])
+def test_what_cannot_be_filled_is_said_in_a_line(number, refusals):
     """With exit status 2, and torch is not imported for it."""
-    path = tmp_path / "in.csv"
-    if content is not None:
-        path.write_bytes(content)
-    script = "import sys; from cgp.commands import main; code = main(sys.argv[1:]); print(code, 'torch' in sys.modules)"
-    command = [sys.executable, "-c", script, "fill", "in.csv", "--out", "x.csv", *arguments]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout == "2 False\n"
-    *_, said = done.stderr.splitlines()
+    content, _, message = REFUSED[number]
+    folder, code, torch_is_imported, stderr = refusals[number]
+    assert (code, torch_is_imported) == (2, False)
+    *_, said = stderr.splitlines()
     assert said.startswith("cgp fill: ")
     assert message in said
-    assert [each.name for each in tmp_path.iterdir()] == ([] if content is None else ["in.csv"])
+    assert [each.name for each in folder.iterdir()] == ([] if content is None else ["in.csv"])
 
 
 def test_nothing_is_half_written(file, monkeypatch):
@@ -378,11 +398,12 @@ def test_the_referee_fills_with_what_it_recommends(tmp_path, capsys, monkeypatch
 
 
 def test_a_stream_gets_the_whole_table(file):
-    """From a pipe, as ``cgp fill in.csv --out /dev/stdout | head``."""
-    command = [sys.executable, "-m", "cgp", "fill", str(file), "--out", "/dev/stdout"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    assert list(pd.read_csv(io.StringIO(done.stdout))) == list(readings())
+    """A pipe, as in ``cgp fill in.csv --out /dev/stdout | head``."""
+    read, write = os.pipe()
+    assert run(file, "--out", f"/dev/fd/{write}") == 0
+    os.close(write)
+    with os.fdopen(read, encoding="utf-8") as pipe:
+        assert list(pd.read_csv(pipe)) == list(readings())
 
 
 def test_periods_and_forecasts_are_refused_before_the_fit(file, capsys, monkeypatch):

@@ -15,10 +15,10 @@ SHARED = torch.tensor([[0, 0, 0, 1]]).bool(), torch.tensor([[0, 0, 1, 0, 1]]).bo
 RBF = canonical("rbf")
 
 
-def problem(dtype=torch.float64, scale=0.6):
-    shapes = (2, 3, 4, 2), (2, 3, 5, 2), (2, 3, 5, 2), (3, 3, 2)
+def problem(dtype=torch.float64, scale=0.6, heads=3):
+    shapes = (2, heads, 4, 2), (2, heads, 5, 2), (2, heads, 5, 2), (heads, 3, 2)
     tokens = [(scale * torch.randn(shape, dtype=dtype)).requires_grad_() for shape in shapes]
-    return *tokens, torch.tensor([0.3, 0.5, 0.2], dtype=dtype, requires_grad=True)
+    return *tokens, torch.tensor([0.3, 0.5, 0.2][:heads], dtype=dtype, requires_grad=True)
 
 
 def in_one_step(paddings, q, k, v, points, noise):
@@ -48,9 +48,17 @@ def test_values_and_gradients_are_those_of_the_posterior(paddings):
 
 @pytest.mark.parametrize("paddings", [(None, None), PADDED])
 def test_two_derivatives(paddings):
-    arguments = problem()
+    """By differences for one head, and for several those of the posterior."""
+    arguments = problem(heads=1)
     assert gradcheck(lambda *x: in_one_step(paddings, *x), arguments)
     assert gradgradcheck(lambda *x: in_one_step(paddings, *x), arguments)
+    arguments, seconds = problem(), []
+    for function in (in_one_step, by_steps):
+        total = sum(output.square().sum() for output in function(paddings, *arguments))
+        slope = sum(g.square().sum() for g in torch.autograd.grad(total, arguments, create_graph=True))
+        seconds.append(torch.autograd.grad(slope, arguments))
+    for mine, other in zip(*seconds, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-7)
     total = sum(output.square().sum() for output in in_one_step(paddings, *arguments))
     first = torch.autograd.grad(total, arguments, retain_graph=True)
     again = torch.autograd.grad(total, arguments, create_graph=True)
