@@ -30,6 +30,8 @@ endef
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
+# Bytecode is kept, whatever the environment says: every run of the tests, and every process that they start, reads it.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo demo-quick bench-quick test test-plain test-lowest test-latest mutants lint docs clean
