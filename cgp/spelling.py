@@ -23,6 +23,11 @@ def meant(given: Iterable[object], known: Iterable[object]) -> str:
         "; did you mean 'ozone'?"
     """
     names = {str(name).casefold(): str(name) for name in known}
-    near = [get_close_matches(str(name).casefold(), names, n=1) for name in given]
+    near = [_near(str(name).casefold(), names) for name in given]
     found = dict.fromkeys(names[match] for matches in near for match in matches)
     return f"; did you mean {', '.join(map(repr, found))}?" if found else ""
+
+
+def _near(given: str, names: Iterable[str]) -> list[str]:
+    """The nearest name, or the first that begins so, as an abbreviation does."""
+    return get_close_matches(given, names, n=1) or [n for n in names if len(given) > 2 and n.startswith(given)][:1]

@@ -138,8 +138,10 @@ def _labels(path: Path, arrays: dict[str, Array], shape: tuple[int, ...]) -> Arr
     if "labels" not in arrays:
         raise ValueError(f"{path}: expected labels ({shape[0]},), got none ({_HOW})")
     labels = arrays["labels"]
-    if labels.shape != shape[:1] or labels.dtype.kind not in "iu":
+    if labels.dtype.kind not in "iu":
         raise ValueError(f"{path}: expected labels ({shape[0]},) of integers, got {labels.dtype} {labels.shape}")
+    if labels.shape != shape[:1]:
+        raise ValueError(f"{path}: expected labels ({shape[0]},), one for each input, got {labels.shape}")
     if labels.min() < 0 or labels.max() >= shape[1]:
         raise ValueError(f"{path}: expected labels in 0 … {shape[1] - 1}, got {labels.min()} … {labels.max()}")
     return labels.astype(np.int64)

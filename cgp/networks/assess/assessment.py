@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.stats import binom, norm
 from torch import nn
 
 from cgp.comparisons import LEVEL, Difference, critical_value
@@ -72,6 +72,7 @@ class Assessment:
         num_labels: labels of the validation data, or rows of values.
         num_inputs: inputs that they belong to.
         outcomes: for each method, the scores of every label.
+        most_frequent: share of the most frequent class among the labels, or None without classes.
         weights: fingerprint of the assessed model's weights.
         keys: of all inputs that it was compared or fitted with (:func:`cgp.with_held_out` takes none of them).
         task: the task.
@@ -87,6 +88,7 @@ class Assessment:
     sets: dict[str, Sets]
     num_labels: int
     num_inputs: int
+    most_frequent: float | None
     outcomes: dict[str, LabelledScores | ValueErrors] = field(repr=False)
     weights: Fingerprint = field(repr=False)
     keys: NDArray[np.int64] = field(repr=False)
@@ -235,6 +237,13 @@ class Assessment:
     def num_wrong(self) -> int:
         """Wrong answers of the network as trained."""
         return int((~next(iter(self.correct.values()))).sum())
+
+    @property
+    def is_at_chance(self) -> bool:
+        """Whether no more answers are right, beyond chance at 5 %, than where the most frequent class always is."""
+        right = self.num_labels - self.num_wrong if self.correct else 0
+        share = self.most_frequent
+        return share is not None and bool(binom.sf(right - 1, self.num_labels, share) >= LEVEL)
 
     @property
     def has_enough_labels(self) -> bool:

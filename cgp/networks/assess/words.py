@@ -54,10 +54,19 @@ def _detection_rows(detection: Mapping[str, Mapping[str, Detection]], measure: s
 
 def about_methods(report: Assessment) -> str:
     """The method to use, then why: a claim in each sentence."""
-    method, task = report.method, report.task
-    plain, alone = _plain(report), report.choices[task.parameter].method
     if not report.has_enough_labels:
         return _too_few(report)
+    if report.is_at_chance:
+        share = 1.0 - report.num_wrong / report.num_labels
+        doubt = f"{share:.1%} of answers are right, no more than by chance: are the labels in the order of the inputs?"
+        return f"{doubt} {_of_methods(report)}"
+    return _of_methods(report)
+
+
+def _of_methods(report: Assessment) -> str:
+    """The method to use, of enough labels."""
+    method, task = report.method, report.task
+    plain, alone = _plain(report), report.choices[task.parameter].method
     if method in report.beyond:
         change = f"its NLL differs from that of {plain} by {report.beyond[method]} nats"
         return " ".join([f"Use {report.choices[method].method.advice(task)}: {change}.", *_costs(report, method)])

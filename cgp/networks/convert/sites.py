@@ -116,7 +116,7 @@ def describe(model: nn.Module) -> str:
     """
     sites = attention_sites(model)
     if not sites:
-        raise ValueError(f"model: expected attention layers, got none in {type(model).__name__}")
+        raise ValueError(f"model: expected attention layers, got none in {type(model).__name__}: cgp.assess takes any")
     descriptions = [_what(site) for site in sites]
     rows = [("layer", "module", "attention", "heads", "parameters added")]
     rows += [

@@ -94,8 +94,9 @@ class Calibration:
         if self.scale is not None:
             return self._of_values(self.scale.tolist())
         if self.method != "posterior":
+            way = "" if self.method == "temperature" else f"{self.method}, "
             lines = [
-                f"{self.method}, temperature {self.temperature:.3f}",
+                f"{way}temperature {self.temperature:.3f}",
                 f"on {self.num_labels} labels in {self.seconds:.1f} s",
                 f"NLL {self.nll:.4f}, as it was {self.nll_mean:.4f}, with a temperature {self.nll_temperature:.4f}",
                 f"accuracy {self.accuracy:.4f}, as it was {self.accuracy_mean:.4f}",

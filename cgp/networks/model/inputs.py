@@ -57,9 +57,11 @@ def call_model(model: nn.Module, inputs: Any, **options: Any) -> Any:
 def _refuse_other_precision(model: nn.Module, inputs: Any, error: RuntimeError) -> None:
     """Say what torch's error on dtypes means, where inputs are of another precision than all weights."""
     given: set[torch.dtype] = set()
-    _each(inputs, lambda tensor: given.add(tensor.dtype) if tensor.is_floating_point() else None)
+    _each(inputs, lambda tensor: given.add(tensor.dtype))
+    given = {dtype for dtype in given if dtype.is_floating_point} or given  # beside masks and indices
     known = {p.dtype for p in model.parameters() if p.is_floating_point()}
-    if "type" in str(error) and len(given) == len(known) == 1 and given != known:
+    is_of_indices = "indices" in str(error)  # of an embedding
+    if "type" in str(error) and not is_of_indices and len(given) == len(known) == 1 and given != known:
         raise ValueError(
             f"inputs: expected {known.pop()}, as the weights of {type(model).__name__}, got {given.pop()}"
         ) from error

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cgp.spelling import meant
+
 __all__ = ["Named", "State"]
 
 State = tuple[dict[str, Any], dict[str, Tensor]]
@@ -41,7 +43,8 @@ class Named:
         if isinstance(thing, cls):
             return thing
         if thing not in cls.known:
-            raise ValueError(f"{cls.argument}: expected one of {tuple(cls.known)}, got {thing!r}")
+            near = meant([thing], cls.known)
+            raise ValueError(f"{cls.argument}: expected one of {tuple(cls.known)}, got {thing!r}{near}")
         found: Self = cls.known[thing]()
         return found
 

@@ -19,6 +19,7 @@ from cgp.networks.model.repeated import check_apart, keys_of
 from cgp.networks.model.shared_prefix import SharedPrefix
 from cgp.networks.model.structural_copy import structural_copy, uncompiled
 from cgp.networks.tasks import Task
+from cgp.spelling import meant
 
 from .readout import GPReadout, ReadoutPrediction
 
@@ -131,7 +132,8 @@ class Method(Named, argument="method"):
                 if thing in (rows := kind.rows()):
                     found: Self = kind(**rows[thing])
                     return found
-            raise ValueError(f"{cls.argument}: expected one of {cls.names()}, got {thing!r}")
+            near = meant([thing], cls.names())
+            raise ValueError(f"{cls.argument}: expected one of {cls.names()}, got {thing!r}{near}")
         return super().named(thing)
 
     @property

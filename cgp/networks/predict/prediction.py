@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from cgp.extras import needs_extra
 from cgp.networks.guarantees.guarantees import Guarantees, Source
+from cgp.spelling import meant
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +41,14 @@ class TokenLayout(NamedTuple):
                 f"patches), got {rows} × {columns}"
             )
         return values[..., self.prefix :].unflatten(-1, (rows, columns))
+
+
+class _Scores(dict[str, Tensor]):
+    """Scores by the names of their detectors; an error says which there are."""
+
+    def __missing__(self, name: object) -> Tensor:
+        has = f"one of {[*self]}" if self else "the name of a detector, of which the model has none"
+        raise KeyError(f"ood: expected {has}, got {name!r}{meant([name], self)} (report.apply, Detector.attach)")
 
 
 @dataclass(frozen=True, repr=False)
@@ -95,6 +104,9 @@ class Prediction(Guarantees):
     ood: dict[str, Tensor] = field(default_factory=dict)
     held_out: Prediction | None = field(default=None)
     source: Source | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ood", _Scores(self.ood))
 
     def __repr__(self) -> str:
         """One line."""

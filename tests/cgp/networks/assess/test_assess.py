@@ -166,6 +166,17 @@ def test_a_method_is_recommended_if_its_gain_is_clear_and_worth_having(report, b
     assert changed.sentence.startswith(words)
 
 
+def test_labels_in_another_order_than_the_inputs_are_asked_about(report):
+    """Of one class, too: no answer is right more often than always that one."""
+    doubt = "of answers are right, no more than by chance: are the labels in the order of the inputs? Use"
+    x, y = X[800:1000], Y[800:1000]
+    for labels in (y[torch.randperm(200, generator=torch.Generator().manual_seed(0))], torch.full_like(y, 3)):
+        found = assess(trained(), [(x, labels)], compare=[])
+        assert found.sentence.partition("% ")[2].startswith(doubt)
+        assert float(found.sentence.partition("%")[0]) / 100 == pytest.approx(found.scores["as trained"]["accuracy"])
+    assert "by chance" not in report.sentence
+
+
 @pytest.mark.parametrize(("labels", "wrong"), [(19, 10), (400, 4)])
 def test_nothing_is_recommended_for_few_labels_or_few_errors(report, labels, wrong):
     correct = np.arange(labels) >= wrong

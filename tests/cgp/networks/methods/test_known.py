@@ -51,7 +51,7 @@ def test_any_classifier_takes_a_temperature(tmp_path):
     assert predict(copy.deepcopy(report.model), x).mean.equal(prediction.mean)
     save_pretrained(report.model, tmp_path)
     assert predict(from_pretrained(tmp_path, problem()[0]), x).mean.equal(prediction.mean)
-    assert "temperature" in str(report).splitlines()[0]
+    assert str(report).splitlines()[0] == f"temperature {report.temperature:.3f}"
 
 
 def test_without_draws_is_without_those_of_a_posterior():

@@ -121,10 +121,38 @@ def test_pictures():
     assert prediction("regression").plot().get_xlabel() == "Uncertainty (variance)"
 
 
-@pytest.mark.parametrize("options", [{}, {"risk": 0.1, "coverage": 0.5}, {"risk": 1.5}, {"coverage": -0.1}])
-def test_abstaining_takes_one_number(options):
-    with pytest.raises(ValueError, match="risk, coverage: expected one of them"):
+@pytest.mark.parametrize(
+    ("options", "got"),
+    [
+        ({}, r"in \[0, 1\], got None and None"),
+        ({"risk": 0.1, "coverage": 0.5}, r"in \[0, 1\], got 0.1 and 0.5"),
+        ({"risk": 5}, r"in \[0, 1\], got 5 and None; did you mean 0.05\?"),
+        ({"coverage": -0.1}, r"in \[0, 1\], got None and -0.1"),
+        ({"level": 0.95}, r"in \[0, 1\] \(risk= beside level=0.95\), got None and None"),
+    ],
+)
+def test_abstaining_takes_one_number(options, got):
+    with pytest.raises(ValueError, match=f"risk, coverage: expected one of them {got}$"):
         prediction().abstain(**options)
+
+
+def test_a_percentage_is_asked_about():
+    with pytest.raises(ValueError, match=r"level: expected a probability in \(0, 1\), got 90; did you mean 0.9\?"):
+        prediction().sets(90)
+    with pytest.raises(ValueError, match=r"risk, level: expected both in .*, got 0.1 and 95; did you mean 0.95\?"):
+        prediction().abstain(risk=0.1, level=95)
+
+
+def test_scores_of_detectors_that_it_has_not_are_refused_by_name():
+    scored = dataclasses.replace(prediction(), ood={"Mahalanobis": torch.zeros(10)})
+    with pytest.raises(KeyError, match="expected one of .*'Mahalanobis'.* got 'Mahalanobi'; did you mean 'Mahala"):
+        scored.ood["Mahalanobi"]
+    with pytest.raises(KeyError, match="of which the model has none, got 'energy'"):
+        prediction().ood["energy"]
+
+
+def test_one_draw_is_one():
+    assert ", 1 draw, " in repr(dataclasses.replace(prediction(), num_samples=1))
 
 
 @pytest.mark.parametrize(
