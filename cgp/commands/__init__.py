@@ -63,6 +63,15 @@ class _Parser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(unknown)}{meant(flags, self._option_string_actions)}")
         return parsed, unknown
 
+    def _match_argument(self, action: argparse.Action, arg_strings_pattern: str) -> int:
+        """Argparse's, with what is to be given instead of a number of arguments."""
+        try:
+            return super()._match_argument(action, arg_strings_pattern)
+        except argparse.ArgumentError as error:
+            wanted = self._get_formatter()._format_args(action, action.dest.upper())
+            error.message = f"expected {wanted}"
+            raise
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Argparse's, with the nearest choice."""
         try:

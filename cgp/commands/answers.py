@@ -150,12 +150,11 @@ def read_totals(parsed: argparse.Namespace, table: Any, known: Any) -> dict[str,
     """Totals of a file by column, as options of ``CorrelatedGPImputer.fit``, with what was understood said."""
     if known is None:
         return {}
-    from cgp.tables.frames.files.options import as_flags, option
+    from cgp.tables.frames.files.options import as_flags
     from cgp.tables.known import KnownTotals
 
-    absent = option("every", known.pieces.assembled.absent)  # a flag for rows of the other file
-    notes = [note for note in known.understood.notes if absent not in note]
-    say(f"{parsed.totals.name}\n{as_flags(known.understood._replace(notes=notes).text)}")
+    understood = known.understood._replace(lacking="")  # what adds rows is a flag of the other file
+    say(f"{parsed.totals.name}\n{as_flags(understood.text)}")
     periods, frame = _periods(parsed, known), known.frame
     strange = [name for name in frame if name not in table.frame]
     if strange:

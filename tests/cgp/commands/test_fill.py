@@ -583,6 +583,15 @@ def test_methods_are_compared_with_totals_known(file, capsys):
     assert abs(pd.read_csv(file.with_name("out.csv"))["warm"][:24].sum() - 10.0) < 1e-9
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted"), [(["--interval", "0.95"], "LEVEL FILE"), (["--missing"], "CODE [CODE ...]")]
+)
+def test_a_flag_without_what_it_takes_says_what_that_is(given, wanted, file, capsys):
+    with pytest.raises(SystemExit):
+        run(file, *given)
+    assert capsys.readouterr().err.endswith(f"argument {given[0]}: expected {wanted}\n")
+
+
 @pytest.mark.parametrize(("given", "got"), [([2], "2 without it"), ([1, "--assess"], "1")])
 def test_maskings_go_with_an_assessment(given, got, file, capsys):
     assert run(file, "--maskings", *given) == 2

@@ -34,6 +34,7 @@ class Assembled(NamedTuple):
         series_field: column of the file with these names.
         is_adding: whether values without a place get a row.
         absent: what ``every`` would be so that rows are added that are not there; nothing where all are.
+        lacking: what is said of these rows.
         notes: for the reader.
     """
 
@@ -45,6 +46,7 @@ class Assembled(NamedTuple):
     series_field: str
     is_adding: bool
     absent: str
+    lacking: str
     notes: list[str]
 
     @property
@@ -61,18 +63,19 @@ def wide(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> Asse
     labels = [*rows.labels.items()]
     index = pd.Index(labels[0][1], name=labels[0][0]) if len(labels) == 1 else cells.index
     places = pd.DataFrame({name: np.arange(len(cells)) for name in columns.numbers}, index=index)
-    count, step = 0, ""
+    absent = lacking = ""
     if options.every is not None:
         places = _with_further(places, rows, options.every)
         notes = [*notes, f"{len(places) - len(cells)} rows are added"]
     elif rows.times is not None:
         count, step = _absent(rows.times)
-        notes += [f"{count} rows are not there, which {option('every', step)} adds"] if count else []
+        if count:
+            absent, lacking = step, f"{count} rows are not there, which {option('every', step)} adds"
     inputs = [name for name, _ in labels] if len(labels) > 1 else []
     frame = _frame(places, columns, [*places])
     frame = frame if not inputs else pd.concat([pd.DataFrame(rows.labels), frame], axis=1)
-    absent = step if count else ""
-    return Assembled(frame, inputs, places.to_numpy(), [*places], [], "", options.every is not None, absent, notes)
+    is_adding = options.every is not None
+    return Assembled(frame, inputs, places.to_numpy(), [*places], [], "", is_adding, absent, lacking, notes)
 
 
 def pivoted(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> Assembled:
@@ -90,7 +93,7 @@ def pivoted(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> A
     order = [*dict.fromkeys(cells[series])]
     places = pd.Series(np.arange(len(cells)), index=keys).unstack(fill_value=-1)[order].rename_axis(columns=None)
     notes = [f"{len(order)} series of {series!r}: {', '.join(map(repr, order[:6]))}{' …' if len(order) > 6 else ''}"]
-    absent = ""
+    absent = lacking = ""
     if options.every is not None:
         places = _with_further(places, rows, options.every)
     else:
@@ -98,10 +101,11 @@ def pivoted(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> A
         if count := int((places < 0).sum(axis=None)) + further * len(order):
             absent = step
             adds = f" ({option('every', step)} adds rows)" if step else ""
-            notes.append(f"{count} values have no row of their own: they are left out{adds}")
+            lacking = f"{count} values have no row of their own: they are left out{adds}"
     fields = [value] * len(order)
     frame = _frame(places, columns, fields).rename_axis(index=time)
-    return Assembled(frame, [], places.to_numpy(), fields, order, series, options.every is not None, absent, notes)
+    is_adding = options.every is not None
+    return Assembled(frame, [], places.to_numpy(), fields, order, series, is_adding, absent, lacking, notes)
 
 
 def absent_times(times: Any, every: str) -> Any:

@@ -139,9 +139,8 @@ def _understood(source: Source, layout: Layout, rows: Rows, columns: Columns, as
     below = [f"{halved} values below a limit count as half of it: intervals do not know that"] if halved else []
     twins = _said_twins(layout, is_long=bool(assembled.series))
     notes = [*layout.repeated, *twins, *assembled.notes, *taken, *below]
-    return Understood(
-        f"{source.said}{form}", header + left, _said_rows(rows, len(layout.rows)), counts, columns.left, notes
-    )
+    said = _said_rows(rows, len(layout.rows))
+    return Understood(f"{source.said}{form}", header + left, said, counts, columns.left, assembled.lacking, notes)
 
 
 def _said_twins(layout: Layout, *, is_long: bool) -> list[str]:

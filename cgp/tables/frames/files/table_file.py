@@ -34,6 +34,7 @@ class Understood(NamedTuple):
         rows: how many there are, and what they are known by.
         columns: each column of numbers, and how often each text stands for what is missing in it.
         left: why each of the other columns is left as it is.
+        lacking: of rows that are not there, and what adds them; nothing where all are.
         notes: what else is to be known.
     """
 
@@ -42,6 +43,7 @@ class Understood(NamedTuple):
     rows: str
     columns: dict[str, tuple[Any, dict[str, int]]]
     left: dict[str, str]
+    lacking: str
     notes: list[str]
 
     @property
@@ -58,7 +60,7 @@ class Understood(NamedTuple):
         lines = [("file", self.file), ("header", self.header), ("rows", self.rows)]
         lines += [("" if n else "columns", each) for n, each in enumerate(shown)]
         lines += [("" if n else "left alone", each) for n, each in enumerate(left)]
-        lines += [("note", note) for note in self.notes]
+        lines += [("note", note) for note in (self.lacking, *self.notes) if note]
         return "\n".join(f"  {title:<11} {said}" for title, said in lines)
 
     def __repr__(self) -> str:
