@@ -28,9 +28,10 @@ def draws(*, samples=200, classes=4, num_samples=5, seed=0, scale=2.0):
 
 
 def loss_at(log_temperature, logits, labels):
-    """The mean negative log-likelihood, by scipy."""
-    log_p = log_softmax(logits / np.exp(log_temperature), axis=-1)[..., np.arange(len(labels)), labels]
-    return math.log(len(logits)) - logsumexp(log_p, axis=0).mean()
+    """The mean negative log-likelihood, by scipy, at one temperature or each of several."""
+    temperature = np.exp(log_temperature)[..., None, None, None]
+    log_p = log_softmax(logits / temperature, axis=-1)[..., np.arange(len(labels)), labels]
+    return math.log(len(logits)) - logsumexp(log_p, axis=-2).mean(axis=-1)
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 60.0, 3000.0])
@@ -78,7 +79,7 @@ def test_of_two_minima_the_one_downhill_from_one_is_taken(scale):
     margins = scale * np.array([[-0.1, 1400.0, -70.0], [400.0, 0.09, 1.0]])
     logits, labels = np.stack([margins, 0 * margins], -1), np.zeros(3, int)
     grid = np.linspace(-9, 9, 7201)
-    losses = np.array([loss_at(at, logits, labels) for at in grid])
+    losses = loss_at(grid, logits, labels)
     minima = grid[1:-1][(losses[1:-1] < losses[:-2]) & (losses[1:-1] < losses[2:])]
     assert len(minima) == 2
     downhill = 1 if loss_at(0.01, logits, labels) < loss_at(0.0, logits, labels) else -1
