@@ -84,7 +84,7 @@ class Answers:
         *,
         weights: Any = None,
         include_noise: bool = True,
-        steps: int = 0,
+        steps: Any = 0,
     ) -> Totals:
         r"""Sums or means of each column, with the standard errors that the gaps leave them.
 
@@ -100,8 +100,8 @@ class Answers:
             how: "sum", or "mean": the sum divided by that of the weights.
             weights: of each row, ``(n,)``, or of each value, ``(n, P)``, those of pandas by their labels; None is 1.
             include_noise: False for sums of the functions beneath the readings, in which every row is uncertain.
-            steps: how many rows that follow the last one, as in :meth:`forecast`, are in the sums: a month's total
-                before the month is over. Labels and weights are then of these rows, too.
+            steps: how many rows that follow the last one, or what span, as in :meth:`forecast`, are in the sums: a
+                month's total before the month is over. Labels and weights are then of these rows, too.
 
         Returns:
             Totals and their standard errors, a row for each bin.
@@ -111,11 +111,12 @@ class Answers:
         """
         return self._filled.aggregate(by, how, weights, include_noise=include_noise, steps=steps)
 
-    def forecast(self, steps: int) -> Forecast:
+    def forecast(self, steps: Any) -> Forecast:
         """Readings after the last row of a table of one input.
 
         Args:
-            steps: how many rows, at the frequency of the index, or else at the median distance of its rows.
+            steps: how many rows, at the frequency of the index, or else at the median distance of its rows; of times
+                also a span, "2D" or a timedelta, of which whole rows are taken.
 
         Returns:
             Mean and standard deviation, with the index that follows.

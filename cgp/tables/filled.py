@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["FilledTable", "Forecast", "Interval"]
 
 _FAR = 1e6  # ranges of the inputs
+_WHOLE = 1e-6  # rows by which a span of time may be short of a whole number of them
 
 Array = NDArray[np.float64]
 
@@ -165,9 +167,9 @@ class FilledTable:
             values[:, gaps] = self._posterior.draw_at(inputs, outputs, count, random_state, include_noise=True)
         return [self.table.filled(each) for each in values]
 
-    def aggregate(self, by: Any, how: str, weights: Any, *, include_noise: bool, steps: int = 0) -> Totals:
+    def aggregate(self, by: Any, how: str, weights: Any, *, include_noise: bool, steps: Any = 0) -> Totals:
         """Sums or means of each column, "sum" or "mean", with the standard errors that the gaps leave them."""
-        if steps:
+        if steps != 0:
             ahead = replace(self, table=_followed(self.table, self.axis, steps))
             return ahead.aggregate(by, how, weights, include_noise=include_noise)
         if how not in ("sum", "mean"):
@@ -185,7 +187,7 @@ class FilledTable:
         totals = totals_of(self._posterior, self.table, bins, shares, include_noise=include_noise)
         return Totals(*(self.table.framed(part, bins.labels) for part in totals))
 
-    def forecast(self, steps: int) -> Forecast:
+    def forecast(self, steps: Any) -> Forecast:
         """Readings after the last row of a table of one input."""
         inputs, labels = _later_rows(self.table, self.axis, steps)
         return Forecast(*(self.table.framed(part, labels) for part in self._posterior.marginals(inputs)))
@@ -257,13 +259,14 @@ class FilledTable:
         return conformal.factors(gap_labels(self.table.inputs, self.table.missing), level)
 
 
-def _later_rows(table: Table, axis: Axis, steps: int) -> tuple[NDArray[np.float64], Any]:
-    """Inputs ``(steps, 1)`` and labels, if any, of the rows that follow by the frequency or median distance."""
-    check_count("steps, a number of rows", steps, 1)
+def _later_rows(table: Table, axis: Axis, steps: Any) -> tuple[NDArray[np.float64], Any]:
+    """Inputs ``(t, 1)`` and labels, if any, of the rows that follow by the frequency or median distance."""
     inputs = table.inputs[:, 0]
     distinct = np.unique(inputs)
     if table.inputs.shape[1] != 1 or len(distinct) < 2:
         raise ValueError(f"steps: expected a table of one input with two rows or more, got {table.inputs.shape}")
+    steps = _rows_within(steps, float(np.median(np.diff(distinct)))) if axis.is_time else steps
+    check_count("steps, a number of rows", steps, 1)
     frequency = getattr(getattr(table.given, "index", None), "freq", None)
     if frequency is not None and not axis.columns and len(axis.coordinates):
         last = table.given.index[np.argmax(inputs)]
@@ -273,9 +276,27 @@ def _later_rows(table: Table, axis: Axis, steps: int) -> tuple[NDArray[np.float6
     return numbers[:, None], axis.coordinates[0].labels(numbers) if axis.coordinates else None
 
 
-def _followed(table: Table, axis: Axis, steps: int) -> Table:
+def _rows_within(span: Any, step: float) -> Any:
+    """How many rows, days ``step`` apart, a span of time has; what is none is returned as it is."""
+    if not isinstance(span, str | timedelta | np.timedelta64):
+        return span
+    import pandas as pd
+
+    try:
+        days = pd.Timedelta(span) / pd.Timedelta(days=1)
+    except ValueError:
+        raise ValueError(f"steps: expected a number of rows, or a span of time such as '2D', got {span!r}") from None
+    if not days >= step:
+        raise ValueError(
+            f"steps: expected at least the distance of the rows, {pd.Timedelta(days=step).round('s')}, got {span!r}"
+        )
+    return int(days / step + _WHOLE)
+
+
+def _followed(table: Table, axis: Axis, steps: Any) -> Table:
     """A table with the rows that follow it, without values."""
     inputs, labels = _later_rows(table, axis, steps)
+    steps = len(inputs)
     values, given = np.full((steps, table.values.shape[1]), np.nan), table.given
     if not hasattr(given, "iloc"):
         later = np.full((steps, *given.shape[1:]), np.nan)

@@ -113,14 +113,14 @@ class FilledPanel:
         drawn = [table.draws(count, seed) for table, seed in zip(self.tables, seeds, strict=True)]
         return [self.form.joined(each) for each in zip(*drawn, strict=True)]
 
-    def aggregate(self, by: Any, how: str, weights: Any, *, include_noise: bool, steps: int = 0) -> Totals:
+    def aggregate(self, by: Any, how: str, weights: Any, *, include_noise: bool, steps: Any = 0) -> Totals:
         """Sums or means of each table."""
-        if steps:
+        if steps != 0:
             raise ValueError(f"steps: expected 0 for a panel, got {steps}: rows of NaN at a table's end are summed")
         sums = [table.aggregate(by, how, weights, include_noise=include_noise) for table in self.tables]
         return Totals(*(self.form.joined(side) for side in zip(*sums, strict=True)))
 
-    def forecast(self, steps: int) -> Any:
+    def forecast(self, steps: Any) -> Any:
         """Refused: a table's law has its rows only."""
         raise ValueError(
             f"forecast: expected one table, got a panel: rows of NaN at a table's end are filled; {_ALONE}"

@@ -1,5 +1,6 @@
 import pickle
 import warnings
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -489,13 +490,21 @@ def test_codes_that_are_no_numbers_are_refused():
             use(frame())
 
 
-def test_durations_are_no_number_of_rows():
+def test_a_span_of_time_is_a_number_of_rows_of_a_table_of_times():
     imputer = CorrelatedGPImputer(**QUICK).fit(frame())
-    for ask in (imputer.forecast, lambda steps: imputer.aggregate(steps=steps)):
-        with pytest.raises(
-            ValueError, match="steps, a number of rows: expected an integer of at least 1, got '2 days'"
-        ):
-            ask("2 days")
+    for ask in (imputer.forecast, lambda steps: imputer.aggregate("D", steps=steps)):
+        expected, _ = ask(8)
+        for span in ("1D", "25h", pd.Timedelta(days=1), timedelta(hours=24), np.timedelta64(24, "h")):
+            pd.testing.assert_frame_equal(ask(span)[0], expected)
+        for span in ("2 monts", "MS"):
+            with pytest.raises(ValueError, match=f"or a span of time such as '2D', got '{span}'"):
+                ask(span)
+        for span in ("2h", "-1D"):
+            with pytest.raises(ValueError, match="at least the distance of the rows, 0 days 03:00:00, got"):
+                ask(span)
+    by_number = CorrelatedGPImputer(**QUICK).fit(frame().to_numpy())
+    with pytest.raises(ValueError, match="steps, a number of rows: expected an integer of at least 1, got '2D'"):
+        by_number.forecast("2D")
 
 
 @pytest.mark.parametrize(("kind", "file"), [(CorrelatedGPImputer, "imputer"), (CorrelatedGPRegressor, "regressor")])
