@@ -47,7 +47,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 @parametrize_with_checks(
     [
-        CorrelatedGPRegressor(structure=Auto(2), inference=MAP(max_steps=10)),
+        CorrelatedGPRegressor(structure=Auto(2), inference=MAP(max_steps=3)),
         CorrelatedGPClassifier(num_inducing=3, num_epochs=2),
     ]
 )

@@ -184,8 +184,9 @@ def with_dry_gaps():
     return full, gaps
 
 
-@pytest.mark.parametrize("rest", [0.0, 1e-14, -1e-14])
-@pytest.mark.parametrize("months", [slice(None), slice(1, 2)], ids=["beside others", "alone"])
+@pytest.mark.parametrize(
+    ("months", "rest"), [(slice(None), -1e-14), *((slice(1, 2), rest) for rest in (0.0, 1e-14, -1e-14))]
+)
 def test_days_for_which_a_total_leaves_no_rain_are_dry(rest, months):
     full, (wet, dry) = with_dry_gaps()
     frame = full.copy()
