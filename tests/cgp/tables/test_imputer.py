@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 QUICK = {"structure": "coregionalised", "inference": MAP(max_steps=10), "random_state": 0}
 
 
-@parametrize_with_checks([CorrelatedGPImputer(inference=MAP(max_steps=10), structure="coregionalised")])
+@parametrize_with_checks([CorrelatedGPImputer(inference=MAP(max_steps=3), structure="coregionalised")])
 def test_scikit_learns_checks(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
