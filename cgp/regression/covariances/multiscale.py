@@ -18,9 +18,9 @@ from torch import Tensor
 from cgp.kernels.base_kernels import BASE_KERNELS
 from cgp.kernels.markov_forms import markov_obstacle
 
-from .rows import FactorLoadings, RowKernel, principal_components
+from .rows import FactorLoadings, Relations, RowKernel, principal_components
 from .structure import Structure, check_count, count
-from .wide import WIDE, factor_start, factors_by_scale
+from .wide import WIDE, factor_start, factors_by_scale, table_covariance
 
 if TYPE_CHECKING:
     from cgp.regression.observations import Observations
@@ -35,6 +35,8 @@ _LONGEST = 0.05  # lengthscale of the last component, in units of the whole span
 _FACTORS = 3  # of each component
 ABSENT = -12.0  # logarithm of the loading of an output's process that it starts without
 _FACTOR_SPREAD = 0.05  # between components, which would otherwise start with equal loadings
+_LONG_GAP = 0.25  # of the rows
+_LEAST_LEFT = 0.02  # initial variance of what relations leave of an output
 _LEAST_SHARE = 0.05  # smallest initial share of an output's separate process in its variance
 _PERIODS = 10.0  # initial lengthscale of the drift of a cycle, in periods
 
@@ -57,6 +59,9 @@ class MultiScale(Structure):
         num_factors: R, none for a single output, or the number of each component, without the cycles; None is 3, and
             chosen by hidden values for more than fifty outputs (:func:`.factors_by_scale`).
         periods: periods of the cycles, in units of the input; "auto" detects up to three.
+        related: whether outputs depend on each other by :class:`.Relations`, alike on all time scales, besides by
+            factors; None is yes where one has a gap of more than a quarter of the rows, and for at most fifty outputs:
+            its own values do not show how it depends on the others on time scales that long.
     """
 
     name = "multiscale"
@@ -65,6 +70,7 @@ class MultiScale(Structure):
     num_scales: int = count(5)
     num_factors: int | Sequence[int] | None = None
     periods: str | Sequence[float | str] = "auto"
+    related: bool | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -87,11 +93,14 @@ class MultiScale(Structure):
         return [_FACTORS if self.num_factors is None else self.num_factors] * (self.num_scales + 1)
 
     def resolved(self, observations: Observations) -> MultiScale:
-        """The same with the periods and the number of factors that were found in the observations."""
+        """The same with what was found in the observations: periods, number of factors, whether outputs are related."""
         if self.num_factors is None and observations.num_outputs > WIDE:
             unit = _component(1, 0, self.kernel, 1.0).base_kernel
             counts = factors_by_scale(observations.standardised().table, self.num_scales, unit)
             return replace(self, num_factors=counts).resolved(observations)
+        if self.related is None:
+            related = any(self._shared) and observations.num_outputs <= WIDE and _has_long_gap(observations.table)
+            return replace(self, related=related).resolved(observations)
         if isinstance(self.periods, str):
             order = np.argsort(observations.inputs[:, 0], kind="stable")
             seen = observations.observed.any(axis=0)
@@ -106,10 +115,17 @@ class MultiScale(Structure):
         unit = 1.0 if units is None else units.inputs.unit[0]
         periods = tuple(float(period) / unit for period in self.periods)
         longest = max(_LONGEST * span, _SHORTEST * lag)
-        return replace(self, periods=periods).between(observations.num_outputs, _SHORTEST * lag, longest, kernel)
+        outputs = observations.num_outputs
+        relations = Relations(outputs) if self.related and outputs > 1 else None
+        return replace(self, periods=periods).between(outputs, _SHORTEST * lag, longest, kernel, relations)
 
     def between(
-        self, num_processes: int, shortest: float, longest: float, kernel: str | Kernel = "matern32"
+        self,
+        num_processes: int,
+        shortest: float,
+        longest: float,
+        kernel: str | Kernel = "matern32",
+        relations: Relations | None = None,
     ) -> AdditiveKernel:
         r"""The covariance of outputs whose components start at lengthscales from the shortest to the longest one.
 
@@ -125,6 +141,7 @@ class MultiScale(Structure):
             shortest: initial lengthscale of the first component.
             longest: of the last one.
             kernel: the canonical covariance, a Matérn one for linear time.
+            relations: between outputs, the same in all components; None are none.
 
         Returns:
             A sum of kernels, one per component, of rows whose last column is the output.
@@ -142,15 +159,19 @@ class MultiScale(Structure):
         *counts, of_cycles = self._shared if num_processes > 1 else [0] * (self.num_scales + 1)
         lengthscales = torch.logspace(math.log10(shortest), math.log10(longest), self.num_scales, dtype=torch.float64)
         scales = zip(counts, lengthscales.tolist(), strict=True)
-        kernels = [_component(num_processes, shared, kernel, length) for shared, length in scales]
-        kernels += [_cycle(num_processes, of_cycles, float(period)) for period in self.periods]
+        kernels = [_component(num_processes, shared, kernel, length, relations) for shared, length in scales]
+        kernels += [_cycle(num_processes, of_cycles, float(period), relations) for period in self.periods]
         return AdditiveKernel(*kernels)
 
     def start(self, covariance: AdditiveKernel, observations: Observations) -> Tensor | None:
-        """Let the processes start as the principal components of the outputs' correlation, or by factor analysis."""
-        start_at_factors(covariance, observations.correlation())
-        wide = observations.num_outputs > WIDE
-        return _start_at_analysis(covariance, observations, self.num_scales) if wide else None
+        """Let outputs start as related by a factor analysis, or with the factors of one where they are many."""
+        if observations.num_outputs > WIDE:
+            return _start_at_analysis(covariance, observations, self.num_scales)
+        if observations.bins or covariance.kernels[0].loadings.relations is None:
+            start_at_factors(covariance, observations.correlation())
+        else:
+            _start_at_relations(covariance, observations.table)
+        return None
 
     def obstacle(self, observations: Observations, kernel: str | Kernel | None, num_inducing: int | None) -> str | None:
         """Refuse several columns of inputs, a single input, kernels that are no Markov process, and inducing inputs."""
@@ -164,7 +185,17 @@ class MultiScale(Structure):
         durations = [period for period in self.periods if isinstance(period, str)] if self.periods != "auto" else []
         if durations:
             return f"periods: expected numbers in units of the input, got {durations[0]!r}"
+        if self.related and observations.num_outputs > WIDE:
+            return f"related: expected None or False for more than {WIDE} outputs, got {self.related}"
         return None if num_inducing is None else f"num_inducing: expected None, got {num_inducing!r}"
+
+
+def _has_long_gap(values: Tensor) -> bool:
+    """Whether a column of a table ``(T, P)`` that has values has a gap of more than a quarter of the rows."""
+    known = [each.nonzero()[:, 0].numpy() for each in ~values.isnan().mT]
+    ends = -1, len(values)
+    gaps = [np.diff(each, prepend=ends[0], append=ends[1]).max() - 1 for each in known if len(each)]
+    return bool(max(gaps) > _LONG_GAP * len(values))
 
 
 def start_at_factors(covariance: AdditiveKernel, correlation: Tensor) -> None:
@@ -180,6 +211,18 @@ def start_at_factors(covariance: AdditiveKernel, correlation: Tensor) -> None:
         if count:
             spread = _FACTOR_SPREAD * torch.randn(common.shape, generator=generator, dtype=torch.float64)
             loadings.initialize(factors=math.sqrt(share) * common + spread)
+
+
+@torch.no_grad()
+def _start_at_relations(covariance: AdditiveKernel, values: Tensor) -> None:
+    """Initialise the relations of outputs from a table ``(N, P)``, and all components with what these leave of each."""
+    left = covariance.kernels[0].loadings.relations.set_covariance(table_covariance(values))
+    generator, share = torch.Generator().manual_seed(0), 1.0 / len(covariance.kernels)
+    for component in covariance.kernels:
+        loadings = component.loadings
+        loadings.initialize(log_scales=0.5 * (share * left.clamp(min=_LEAST_LEFT)).log())
+        if loadings.factors is not None:
+            loadings.factors.copy_(_FACTOR_SPREAD * torch.randn(loadings.factors.shape, generator=generator).double())
 
 
 @torch.no_grad()
@@ -199,8 +242,14 @@ def _start_at_analysis(covariance: AdditiveKernel, observations: Observations, n
     return start.noise
 
 
-def _component(num_processes: int, num_factors: int, kernel: str | Kernel, lengthscale: float) -> RowKernel:
-    loadings = FactorLoadings(num_processes, min(num_factors, num_processes))
+def _component(
+    num_processes: int,
+    num_factors: int,
+    kernel: str | Kernel,
+    lengthscale: float,
+    relations: Relations | None = None,
+) -> RowKernel:
+    loadings = FactorLoadings(num_processes, min(num_factors, num_processes), relations=relations)
     component = RowKernel(kernel, num_processes, 1, loadings=loadings).double()
     with torch.no_grad():
         component.input_maps.log_scales.fill_(-math.log(lengthscale))
@@ -215,7 +264,7 @@ def cycle_of(component: RowKernel) -> tuple[float, float] | None:
     return 2.0 * float(cosine.period_length), float(drift.lengthscale)
 
 
-def _cycle(num_processes: int, num_factors: int, period: float) -> RowKernel:
+def _cycle(num_processes: int, num_factors: int, period: float, relations: Relations | None) -> RowKernel:
     """A cycle that drifts. Its period and the scale of its input are fixed."""
     if not 0.0 < period < math.inf:
         raise ValueError(f"periods: expected positive numbers, got {period:g}")
@@ -224,7 +273,7 @@ def _cycle(num_processes: int, num_factors: int, period: float) -> RowKernel:
     drift.lengthscale = _PERIODS * length
     cosine.period_length = 0.5 * length  # its covariance is cos(pi tau / period_length)
     cosine.requires_grad_(False)
-    component = _component(num_processes, num_factors, drift * cosine, 1.0)
+    component = _component(num_processes, num_factors, drift * cosine, 1.0, relations)
     component.input_maps.requires_grad_(False)
     return component
 

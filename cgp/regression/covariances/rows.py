@@ -26,6 +26,7 @@ __all__ = [
     "InputMaps",
     "Loadings",
     "ProcessLoadings",
+    "Relations",
     "RowKernel",
     "check_covariance",
     "correlation_of",
@@ -180,10 +181,40 @@ class Loadings(ProcessLoadings):
         return scales * (c.tanh() + diagonal) * remaining.tril()
 
 
+class Relations(PriorModule):
+    r"""How each output depends on the preceding ones, in all components of a covariance alike.
+
+    .. math:: B = I + (b_{pq})_{q<p}, \qquad b_{pq} \sim N(0, 1)
+
+    What short time scales tell of an output that was observed for a short while is thus known of long ones.
+
+    Args:
+        num_processes: number P of outputs.
+
+    Source:
+        Pourahmadi (1999), Joint mean-covariance models with applications to longitudinal data, on the factor B.
+    """
+
+    def __init__(self, num_processes: int) -> None:
+        super().__init__()
+        self.register_normal("weights", torch.zeros(num_processes, num_processes).double(), 0.0, 1.0)
+
+    def forward(self) -> Tensor:
+        """B, unit lower triangular, ``(*batch, P, P)``."""
+        return self.weights.tril(-1) + torch.eye(self.weights.shape[-1], dtype=self.weights.dtype)
+
+    def set_covariance(self, covariance: Tensor) -> Tensor:
+        r"""Take B from a covariance :math:`\Sigma = B\,\mathrm{diag}(d)\,B^\top` ``(P, P)``; returns d, ``(P,)``."""
+        root = torch.linalg.cholesky(covariance)
+        scales = root.diagonal()
+        self.initialize(weights=(root / scales).tril(-1))
+        return scales.square()
+
+
 class FactorLoadings(ProcessLoadings):
     r"""Loadings of R processes that all outputs share, and of a separate process for each output where there are these.
 
-    .. math:: a_p = (\lambda_{p1}, \dots, \lambda_{pR},\; \omega_p e_p)
+    .. math:: a_p = \sum_{q \le p} B_{pq} (\lambda_{q1}, \dots, \lambda_{qR},\; \omega_q e_q)
 
     Priors, for outputs of unit variance: :math:`\lambda \sim N(0, 1)`, :math:`\log\omega \sim N(-2, 4)`.
 
@@ -191,14 +222,17 @@ class FactorLoadings(ProcessLoadings):
         num_processes: number P of processes.
         num_factors: number R of factors; 0 for independent processes.
         separate: whether outputs have processes of their own.
+        relations: B, which other loadings may have, too; None is the identity.
 
     Source:
         Teh, Seeger & Jordan (2005), Semiparametric latent factor models.
     """
 
-    def __init__(self, num_processes: int, num_factors: int, *, separate: bool = True) -> None:
+    def __init__(
+        self, num_processes: int, num_factors: int, *, separate: bool = True, relations: Relations | None = None
+    ) -> None:
         super().__init__()
-        self.num_processes = num_processes
+        self.num_processes, self.relations = num_processes, relations
         initial = torch.zeros if separate else torch.ones
         self.register_normal("factors", initial(num_processes, num_factors), 0.0, 1.0)
         self.register_normal("log_scales", torch.full((num_processes * separate,), -2.0), -2.0, 2.0)
@@ -208,7 +242,8 @@ class FactorLoadings(ProcessLoadings):
         if self.log_scales is None:
             return self.factors
         specific = torch.diag_embed(self.log_scales.exp())
-        return specific if self.factors is None else torch.cat([self.factors, specific], dim=-1)
+        loadings = specific if self.factors is None else torch.cat([self.factors, specific], dim=-1)
+        return loadings if self.relations is None else self.relations() @ loadings
 
 
 class RowKernel(CanonicalKernel):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cgp.functional.gaussians import lazy
 from cgp.functional.linalg import cholesky
+from cgp.regression.covariances.rows import Relations
 from cgp.regression.series_space import Series, SeriesComponent, series_of
 
 from .model import Moments
@@ -59,6 +60,15 @@ class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
         """Number F of the shared processes of all components."""
         return sum(component.loadings().shape[-1] - self.num_processes for component in self.covar_module.kernels)
 
+    @property
+    def num_features(self) -> int:
+        """Number of processes whose loadings are uncertain: shared ones, and outputs that others are related to."""
+        return self.num_factors + (0 if self._relations is None else self.num_processes)
+
+    @property
+    def _relations(self) -> Relations | None:
+        return self.covar_module.kernels[0].loadings.relations
+
     @torch.no_grad()
     def learn_uncertainty(self) -> None:
         """Compute the roots of V, ``(P, F, F)``, from the observations, by one smoothing pass over them."""
@@ -66,12 +76,15 @@ class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
         outputs, factors = rows[:, 1].long(), self.condition().factors
         own = sum(component.loadings()[:, -P:].diagonal().square() for component in self.covar_module.kernels)
         scaled = factors / (self.noise() + own[outputs]).sqrt()[:, None]
-        precision = torch.eye(self.num_factors, dtype=scaled.dtype).repeat(P, 1, 1)
+        roots = factors.new_zeros(P, self.num_features, self.num_features)
         for p in range(P):
-            precision[p] += scaled[outputs == p].mT @ scaled[outputs == p]
-        root = cholesky(precision, name="precision of the loadings", jitter=0.0)
-        eye = torch.eye(self.num_factors, dtype=root.dtype).expand_as(root)
-        self.loading_roots = torch.linalg.solve_triangular(root, eye, upper=False).mT
+            known = slice(self.num_factors + p if self._relations is not None else None)  # related to preceding ones
+            features = scaled[outputs == p, known]
+            precision = torch.eye(features.shape[-1], dtype=features.dtype) + features.mT @ features
+            root = cholesky(precision, name="precision of the loadings", jitter=0.0)
+            eye = torch.eye(len(root), dtype=root.dtype)
+            roots[p, known, known] = torch.linalg.solve_triangular(root, eye, upper=False).mT
+        self.loading_roots = roots
 
     def condition(self) -> FactorsCondition:
         """As :meth:`.SeriesCorrelatedGPRegression.condition`."""
@@ -80,7 +93,7 @@ class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
     def components(self, x: Tensor | None = None) -> Iterator[list[SeriesComponent]]:
         """The components of the covariance, with the shared processes as F further outputs, never observed."""
         for components in super().components(x):
-            yield _with_factors(components, self.num_processes)
+            yield _with_features(components, self.num_processes, self._relations)
 
     @torch.no_grad()
     def leave_one_out(self) -> Moments:
@@ -127,7 +140,7 @@ class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
             return super()._marginals(x, condition)
         places, number = self._factor_places(x)
         mean, variance = super()._marginals(torch.cat([x, places]), condition)
-        effects = self._unexplained(x, mean[len(x) :].reshape(-1, self.num_factors)[number], condition)
+        effects = self._unexplained(x, mean[len(x) :].reshape(-1, self.num_features)[number], condition)
         return Moments(mean[: len(x)], variance[: len(x)] + _scaled(effects, x, self.loading_roots).square().sum(-1))
 
     @torch.no_grad()
@@ -166,14 +179,14 @@ class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
         places, number = self._factor_places(x)
         (member,) = self._with_places(places, condition)  # without variances, which would double the time
         means = member.posterior().mean.flatten()[member.line.cells[-len(places) :]]
-        return means.to(x).reshape(-1, self.num_factors)[number]
+        return means.to(x).reshape(-1, self.num_features)[number]
 
     def _factor_places(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Rows of all shared processes at the distinct inputs of rows, and which of the inputs each row is at."""
         if x.dim() != 2 or self.batch():
             raise ValueError(f"x: expected rows (t, 2) and no batch of parameters, got shape {tuple(x.shape)}")
         inputs, number = x[:, 0].unique(return_inverse=True)
-        return torch.cartesian_prod(inputs, self.num_processes + torch.arange(self.num_factors).to(x)), number
+        return torch.cartesian_prod(inputs, self.num_processes + torch.arange(self.num_features).to(x)), number
 
 
 class FactorsCondition(SeriesCondition):
@@ -237,12 +250,18 @@ def _scaled(factors: Tensor, x: Tensor, roots: Tensor) -> Tensor:
     return scaled
 
 
-def _with_factors(components: list[SeriesComponent], num_processes: int) -> list[SeriesComponent]:
+def _with_features(
+    components: list[SeriesComponent], num_processes: int, relations: Relations | None
+) -> list[SeriesComponent]:
+    """Components with shared processes as further outputs, and what relations leave of each output."""
     counts = [component.loadings.shape[-1] - num_processes for component in components]
+    left = 0 if relations is None else num_processes
     extended = []
     for number, (component, count) in enumerate(zip(components, counts, strict=True)):
-        further = component.loadings.new_zeros(sum(counts), component.loadings.shape[-1])
+        further = component.loadings.new_zeros(sum(counts) + left, component.loadings.shape[-1])
         further[sum(counts[:number]) :][:count, :count] = torch.eye(count, dtype=further.dtype)
-        scales = component.scales[:1].expand(num_processes + sum(counts))
+        if relations is not None:
+            further[sum(counts) :] = torch.linalg.solve_triangular(relations(), component.loadings, upper=False)
+        scales = component.scales[:1].expand(num_processes + len(further))
         extended.append(component._replace(loadings=torch.cat([component.loadings, further]), scales=scales))
     return extended

@@ -8,19 +8,22 @@ import torch
 
 from cgp.regression.covariances.factors import FactorLoadings
 from cgp.regression.covariances.multiscale import MultiScale, start_at_factors
-from cgp.regression.covariances.rows import dense_covariance, grid_covariances
+from cgp.regression.covariances.rows import Relations, dense_covariance, grid_covariances
 from cgp.regression.likelihood import every_process
+from cgp.regression.observations import Observations
 from cgp.regression.solvers.exact import CorrelatedGPRegression
 from cgp.regression.solvers.series import SeriesCorrelatedGPRegression
 
 
-def a_covariance(processes: int = 3, periods: tuple[float, ...] = (0.7,)):
-    covariance = MultiScale(2, 2, periods).between(processes, 0.2, 2.0)
-    generator = torch.Generator().manual_seed(0)
+def a_covariance(related: bool = True):
+    relations, generator = Relations(3) if related else None, torch.Generator().manual_seed(0)
+    covariance = MultiScale(2, 2, (0.7,)).between(3, 0.2, 2.0, relations=relations)
     with torch.no_grad():
         for component in covariance.kernels:
-            component.loadings.factors += torch.randn(processes, 2, generator=generator, dtype=torch.float64)
-            component.loadings.log_scales += torch.randn(processes, generator=generator, dtype=torch.float64)
+            component.loadings.factors += torch.randn(3, 2, generator=generator, dtype=torch.float64)
+            component.loadings.log_scales += torch.randn(3, generator=generator, dtype=torch.float64)
+    if relations is not None:
+        relations.initialize(weights=torch.randn(3, 3, generator=generator, dtype=torch.float64))
     return covariance
 
 
@@ -29,8 +32,9 @@ def some_rows(count: int = 12, processes: int = 3) -> torch.Tensor:
     return every_process(inputs, processes).flatten(0, 1)
 
 
-def test_components_are_factors_and_own_processes_at_each_scale():
-    covariance, rows = a_covariance(), some_rows()
+@pytest.mark.parametrize("related", [False, True], ids=["not related", "related"])
+def test_components_are_factors_and_own_processes_at_each_scale(related: bool):
+    covariance, rows = a_covariance(related), some_rows()
     lag = (rows[:, :1] - rows[:, 0]).abs().numpy()
     numbers = rows[:, 1].long().numpy()
     expected = np.zeros_like(lag)
@@ -43,7 +47,11 @@ def test_components_are_factors_and_own_processes_at_each_scale():
 
 def mixed(loadings: FactorLoadings, numbers: np.ndarray) -> np.ndarray:
     factors, scales = loadings.factors.detach().numpy(), loadings.log_scales.detach().exp().numpy()
-    return (factors @ factors.T + np.diag(scales**2))[np.ix_(numbers, numbers)]
+    covariance = factors @ factors.T + np.diag(scales**2)
+    if loadings.relations is not None:
+        B = np.eye(len(covariance)) + np.tril(loadings.relations.weights.detach().numpy(), -1)
+        covariance = B @ covariance @ B.T
+    return covariance[np.ix_(numbers, numbers)]
 
 
 def test_only_the_period_and_the_scale_of_a_cycle_s_input_stay_as_they_are():
@@ -97,6 +105,39 @@ def test_start_has_the_correlations_principal_components():
     total = sum((kernel.loadings() @ kernel.loadings().mT).detach() for kernel in covariance.kernels)
     assert (total - correlation).abs().max() < 0.25  # components start apart by a spread of 0.05
     assert torch.equal(total.sign(), correlation.sign())
+
+
+def test_relations_and_what_they_leave_make_a_covariance_up_again():
+    root, relations = torch.randn(4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64), Relations(4)
+    left = relations.set_covariance(root @ root.mT)
+    torch.testing.assert_close((relations() * left) @ relations().mT, root @ root.mT)
+    assert torch.equal(relations(), relations().tril()) and (relations().diagonal() == 1.0).all()
+
+
+def test_related_components_start_with_the_covariance_of_a_table():
+    """Of values that are independent between rows, with gaps of a fifth."""
+    generator = np.random.default_rng(0)
+    mixing = generator.normal(size=(3, 3))
+    y = generator.normal(size=(600, 3)) @ (mixing / np.linalg.norm(mixing, axis=0))
+    y[generator.random(y.shape) < 0.2] = np.nan
+    given = Observations(np.arange(600.0)[:, None], y).standardised()
+    structure = MultiScale(related=True, periods=())
+    covariance = structure.covariance(given, "matern32")
+    structure.start(covariance, given)
+    total = sum((kernel.loadings() @ kernel.loadings().mT).detach() for kernel in covariance.kernels)
+    assert (total - given.correlation()).abs().max() < 0.15
+
+
+@pytest.mark.parametrize(
+    ("gap", "related"),
+    [(slice(10, 35), False), (slice(10, 36), True), (slice(0, 26), True), (slice(74, 100), True), (slice(0), False)],
+)
+def test_outputs_are_related_where_one_has_a_gap_of_over_a_quarter(gap: slice, related: bool):
+    y = np.random.default_rng(0).normal(size=(100, 3))
+    y[gap, 1] = np.nan
+    given = Observations(np.arange(100.0)[:, None], y)
+    assert MultiScale().resolved(given).related is related
+    assert MultiScale(num_factors=0).resolved(given).related is False  # independent, as was asked for
 
 
 @pytest.mark.parametrize(

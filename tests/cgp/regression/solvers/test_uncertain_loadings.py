@@ -14,14 +14,14 @@ from tests.cgp.regression.data import shuffled
 P, N = 3, 14
 
 
-def the_pair():
+def the_pair(related=True):
     """The model and the same without uncertain loadings, of a table with gaps."""
     generator = torch.Generator().manual_seed(0)
     inputs = torch.linspace(-1.7, 1.7, N, dtype=torch.float64)
     rows = every_process(inputs[:, None], P).flatten(0, 1)
     rows = rows[torch.rand(len(rows), generator=generator) < 0.8]
     targets = torch.randn(len(rows), generator=generator, dtype=torch.float64)
-    structure = MultiScale(num_scales=2, num_factors=2, periods=[0.9])
+    structure = MultiScale(num_scales=2, num_factors=2, periods=[0.9], related=related)
     given = Observations.of_rows(every_process(inputs[:, None], P).flatten(0, 1), torch.zeros(P * N), P)
     covariance = structure.covariance(given, "matern32")
     model = shuffled(UncertainLoadingsRegression(rows, targets, P, covar_module=covariance), 1)
@@ -41,27 +41,34 @@ def own_covariance(model, p, places, others):
     return sum(parts)
 
 
-def dense_factors(model, places):
-    """Posterior means of the shared processes at rows."""
+def dense_features(model, places):
+    """Posterior means of the shared processes at rows, and of what relations leave of each output."""
     rows, outputs = model.train_inputs[0], model.train_inputs[0][:, 1].long()
     K = sum(kernel(rows).to_dense() for kernel in model.covar_module.kernels) + torch.diag(model.noise())
-    weights, parts = torch.linalg.solve(K, model.residual()[:, None])[:, 0], []
+    weights, parts, left = torch.linalg.solve(K, model.residual()[:, None])[:, 0], [], torch.zeros(len(places), 0)
     for kernel in model.covar_module.kernels:
         scale, loadings = kernel.input_maps.all_scales.flatten()[0], kernel.loadings()
         gram = kernel.covar_module(places[:, :1] * scale, rows[:, :1] * scale).to_dense()
         parts += [(gram * loadings[outputs, r]) @ weights for r in range(loadings.shape[-1] - P)]
-    return torch.stack(parts, dim=-1)
+        if kernel.loadings.relations is not None:
+            before = torch.linalg.inv(kernel.loadings.relations()) @ loadings
+            more = torch.stack([(gram * (loadings[outputs] @ before[q])) @ weights for q in range(P)], dim=-1)
+            left = left + more if left.numel() else more
+    return torch.cat([torch.stack(parts, dim=-1), left], dim=-1)
 
 
 def dense_outputs(model):
-    """Of every output its rows, the covariance of its observations by itself, the shared processes there, and V."""
+    """Of every output its rows, the covariance of its observations by itself, the features there, and V."""
     rows, outputs = model.train_inputs[0], model.train_inputs[0][:, 1].long()
     for p in range(P):
         seen = rows[outputs == p]
-        K_p, F = own_covariance(model, p, seen, seen) + model.noise()[outputs == p].diag(), dense_factors(model, seen)
+        K_p, F = own_covariance(model, p, seen, seen) + model.noise()[outputs == p].diag(), dense_features(model, seen)
         alone = K_p[0, 0]  # the variances of the noise and of the process of the output alone
-        precision = torch.eye(F.shape[-1]) + F.mT @ F / alone
-        yield seen, K_p, F, torch.cholesky_inverse(torch.linalg.cholesky(precision))
+        related = model.covar_module.kernels[0].loadings.relations is not None
+        count = F.shape[-1] - (P - p) * related  # shared processes, and what is left of the preceding outputs
+        V = torch.zeros(F.shape[-1], F.shape[-1], dtype=F.dtype)
+        V[:count, :count] = torch.linalg.inv(torch.eye(count) + F[:, :count].mT @ F[:, :count] / alone)
+        yield seen, K_p, F, V
 
 
 def dense_uncertainty(model, x):
@@ -69,15 +76,16 @@ def dense_uncertainty(model, x):
     latest, added = model.train_inputs[0][:, 0].max(), torch.zeros(len(x), len(x), dtype=torch.float64)
     for p, (seen, K_p, F, V) in enumerate(dense_outputs(model)):
         kriged = own_covariance(model, p, x, seen) @ torch.linalg.solve(K_p, F)
-        left, chosen = dense_factors(model, x) - (x[:, :1] < latest) * kriged, x[:, 1] == p
+        left, chosen = dense_features(model, x) - (x[:, :1] < latest) * kriged, x[:, 1] == p
         added += (left @ V @ left.mT) * chosen * chosen[:, None]
     return added
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("related", [True, False], ids=["related", "not related"])
 @pytest.mark.parametrize("start", [-1.5, 1.8], ids=["between the rows", "after them"])
-def test_variances_and_covariances_are_those_of_the_equations(start: float):
-    model, plain = the_pair()
+def test_variances_and_covariances_are_those_of_the_equations(start: float, related: bool):
+    model, plain = the_pair(related)
     x = every_process(torch.linspace(start, start + 0.6, 4, dtype=torch.float64)[:, None], P).flatten(0, 1)
     added = dense_uncertainty(model, x)
     assert added.diagonal().max() > 0.01
