@@ -17,10 +17,11 @@ from torch import Tensor
 
 from cgp.kernels.base_kernels import BASE_KERNELS
 from cgp.kernels.markov_forms import markov_obstacle
+from cgp.regression.observations import completed_covariance
 
 from .rows import FactorLoadings, Relations, RowKernel, principal_components
 from .structure import Structure, check_count, count
-from .wide import WIDE, factor_start, factors_by_scale, table_covariance
+from .wide import WIDE, factor_start, factors_by_scale
 
 if TYPE_CHECKING:
     from cgp.regression.observations import Observations
@@ -36,6 +37,7 @@ _FACTORS = 3  # of each component
 ABSENT = -12.0  # logarithm of the loading of an output's process that it starts without
 _FACTOR_SPREAD = 0.05  # between components, which would otherwise start with equal loadings
 _LONG_GAP = 0.25  # of the rows
+_RIDGE = 0.01  # of the covariance that relations start from
 _LEAST_LEFT = 0.02  # initial variance of what relations leave of an output
 _LEAST_SHARE = 0.05  # smallest initial share of an output's separate process in its variance
 _PERIODS = 10.0  # initial lengthscale of the drift of a cycle, in periods
@@ -164,7 +166,7 @@ class MultiScale(Structure):
         return AdditiveKernel(*kernels)
 
     def start(self, covariance: AdditiveKernel, observations: Observations) -> Tensor | None:
-        """Let outputs start as related by a factor analysis, or with the factors of one where they are many."""
+        """Let outputs start as related, or with their correlation's principal components, many by factor analysis."""
         if observations.num_outputs > WIDE:
             return _start_at_analysis(covariance, observations, self.num_scales)
         if observations.bins or covariance.kernels[0].loadings.relations is None:
@@ -216,7 +218,7 @@ def start_at_factors(covariance: AdditiveKernel, correlation: Tensor) -> None:
 @torch.no_grad()
 def _start_at_relations(covariance: AdditiveKernel, values: Tensor) -> None:
     """Initialise the relations of outputs from a table ``(N, P)``, and all components with what these leave of each."""
-    left = covariance.kernels[0].loadings.relations.set_covariance(table_covariance(values))
+    left = covariance.kernels[0].loadings.relations.set_covariance(completed_covariance(values, _RIDGE))
     generator, share = torch.Generator().manual_seed(0), 1.0 / len(covariance.kernels)
     for component in covariance.kernels:
         loadings = component.loadings

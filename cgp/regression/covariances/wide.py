@@ -19,12 +19,11 @@ from cgp.regression.observations import paired_correlation
 
 from .rows import principal_components
 
-__all__ = ["WIDE", "FactorStart", "factor_start", "factors_by_scale", "table_covariance"]
+__all__ = ["WIDE", "FactorStart", "factor_start", "factors_by_scale"]
 
 WIDE = 50  # outputs; a window of so many rows cannot have all of more
 _SHORTEST, _LONGEST, _RANGE = 0.5, 0.05, 8.0  # lengthscale in rows, in units of all rows, and between the two at least
 _COUNTS = (0, 1, 2, 3, 5, 8, 12, 20)
-_MOST_FACTORS = 12  # of a covariance of columns
 _SHARE = 4  # of the rows or outputs, in so many one factor at most
 _LAGS = (0, 1, 2, 3, 5, 8, 12, 20, 32, 50)
 _OWN = 2  # components of a column's own process
@@ -137,13 +136,6 @@ def _analysis(values: Tensor, rank: int) -> FactorAnalysis:
     some = values[:: -(-len(values) // _ROWS)]
     start = principal_components(paired_correlation(some))[:, :rank]
     return factor_analysis(some, start)
-
-
-@torch.no_grad()
-def table_covariance(values: Tensor) -> Tensor:
-    """The covariance ``(P, P)`` of columns ``(N, P)`` with gaps, of rows that are independent, by factor analysis."""
-    analysis = _analysis(values, min(values.shape[-1], _MOST_FACTORS))
-    return analysis.loadings @ analysis.loadings.mT + analysis.noise.diag_embed()
 
 
 def _autocovariances(values: Tensor, lags: Tensor) -> Array:
