@@ -37,7 +37,8 @@ class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
     by orders of magnitude without this. :math:`\hat f` are posterior means, in the rows of :math:`\hat F_p` at the
     output's observations; :math:`s_p^2` is the variance of the noise and of the process of the output alone, which is
     no smoother than that for V: what it is learned to be, intervals rely on beside observations only. The prior of a
-    loading is standard normal, as in :class:`.FactorLoadings`.
+    loading is standard normal, as in :class:`.FactorLoadings`. Where outputs have :class:`.Relations`, what these leave
+    of the preceding outputs, :math:`B^{-1}(\hat y - m)` without noise, is in f, too.
 
     Arguments are those of :class:`CorrelatedGPRegression`; components have :class:`.FactorLoadings`.
 

@@ -111,7 +111,8 @@ def test_relations_and_what_they_leave_make_a_covariance_up_again():
     root, relations = torch.randn(4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64), Relations(4)
     left = relations.set_covariance(root @ root.mT)
     torch.testing.assert_close((relations() * left) @ relations().mT, root @ root.mT)
-    assert torch.equal(relations(), relations().tril()) and (relations().diagonal() == 1.0).all()
+    assert torch.equal(relations(), relations().tril())
+    assert (relations().diagonal() == 1.0).all()
 
 
 def test_related_components_start_with_the_covariance_of_a_table():

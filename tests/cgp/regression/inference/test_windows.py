@@ -14,6 +14,7 @@ from cgp.regression.inference.windows import (
     starting_noise,
     window_evidence,
 )
+from cgp.regression.likelihood import every_process
 from cgp.regression.observations import Grid, Observations
 from cgp.regression.solvers.exact import CorrelatedGPRegression
 from cgp.regression.solvers.series import SeriesCorrelatedGPRegression
@@ -114,3 +115,23 @@ def test_the_noise_of_a_smooth_series_is_learned():
     setting = Setting(Observations(x, values), MultiScale(num_scales=2, num_factors=1, periods=()))
     (model,) = Windows(num_steps=60).fit(setting, seed=0).models
     assert (model.likelihood.noise.sqrt() < 0.03).all()  # 0.14 from a variance of 0.1
+
+
+def test_a_relation_of_six_columns_is_known_beyond_a_short_stretch():
+    """A sum of random walks, more than there are factors, that was observed at a third of the rows."""
+    generator = np.random.default_rng(0)
+    walks = np.cumsum(generator.normal(size=(200, 6)), axis=0)
+    truth = np.column_stack([walks, walks @ generator.normal(size=6) + 0.2 * generator.normal(size=200)])
+    y, hidden = truth.copy(), np.r_[0:70, 130:200]
+    y[hidden, -1] = np.nan
+    given, errors = Observations(np.arange(200.0)[:, None], y).standardised(), {}
+    outputs, places = given.units.outputs, every_process(torch.as_tensor(given.inputs[hidden]), 7)[:, -1]
+    for related in (True, False):
+        structure = MultiScale(num_scales=3, periods=(), related=related)
+        (model,) = Windows(num_steps=100).fit(Setting(given, structure), seed=0).models
+        with torch.no_grad():
+            mean, variance = (each.numpy() for each in model.moments(places, noisy=True))
+        error = mean - outputs.apply(truth)[hidden, -1]
+        errors[related] = np.sqrt(np.mean(error**2))
+        assert np.mean(np.abs(error) < 1.96 * np.sqrt(variance)) > 0.9
+    assert errors[True] < 0.5 * errors[False]
