@@ -194,18 +194,11 @@ class _Comparison:
             outcomes=outcomes,
             weights=weights,
             keys=kept_keys(self.model),
-            most_frequent=self._most_frequent(),
+            labels=self.tuned.labels.cpu().numpy(),
             task=self.task,
             choices=choices,
             fitted=fitted,
         )
-
-    def _most_frequent(self) -> float | None:
-        """The share of the most frequent class among the labels."""
-        if not self.task.has_classes or self.task.is_binary:
-            return None
-        counts = self.tuned.labels.unique(return_counts=True)[1]
-        return float(counts.max()) / float(counts.sum())
 
     def _least(self, outcomes: Mapping[str, Outcome], beyond: list[str], groups: Any) -> dict[str, float]:
         """Lower bounds of the gains that may be recommended, with a probability of 95 %: of each test of a report."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import binom, norm
+from scipy.stats import norm
 from torch import nn
 
 from cgp.comparisons import LEVEL, Difference, critical_value
@@ -24,7 +24,7 @@ from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.predict.method import Method, Settings, as_assessed, with_settings
 from cgp.networks.predict.prediction import data_frame
 from cgp.networks.tasks import Task
-from cgp.networks.tasks.metrics import LabelledScores, ValueErrors
+from cgp.networks.tasks.metrics import LabelledScores, ValueErrors, agreement
 from cgp.spelling import meant
 
 from .claims import FEWEST_LABELS, FEWEST_WRONG, LEAST_NATS, Detection, Sets, best_detector
@@ -72,7 +72,7 @@ class Assessment:
         num_labels: labels of the validation data, or rows of values.
         num_inputs: inputs that they belong to.
         outcomes: for each method, the scores of every label.
-        most_frequent: share of the most frequent class among the labels, or None without classes.
+        labels: the classes, ``(N,)``, or values, ``(N, C)``.
         weights: fingerprint of the assessed model's weights.
         keys: of all inputs that it was compared or fitted with (:func:`cgp.with_held_out` takes none of them).
         task: the task.
@@ -88,10 +88,10 @@ class Assessment:
     sets: dict[str, Sets]
     num_labels: int
     num_inputs: int
-    most_frequent: float | None
     outcomes: dict[str, LabelledScores | ValueErrors] = field(repr=False)
     weights: Fingerprint = field(repr=False)
     keys: NDArray[np.int64] = field(repr=False)
+    labels: NDArray[Any] = field(repr=False)
     task: Task = field(repr=False)
     choices: dict[str, Choice] = field(repr=False)
     fitted: dict[str, Detector] = field(repr=False)
@@ -240,10 +240,17 @@ class Assessment:
 
     @property
     def is_at_chance(self) -> bool:
-        """Whether no more answers are right, beyond chance at 5 %, than where the most frequent class always is."""
-        right = self.num_labels - self.num_wrong if self.correct else 0
-        share = self.most_frequent
-        return share is not None and bool(binom.sf(right - 1, self.num_labels, share) >= LEVEL)
+        """Whether neither answers nor probabilities, as trained, tell anything of the labels beyond chance at 5 %.
+
+        Answers do where their agreement with the labels does (:func:`cgp.networks.tasks.metrics.agreement`),
+        probabilities where their NLL is below that of the classes' shares, the least of any that know nothing else.
+        """
+        trained, z = next(iter(self.outcomes.values())), float(norm.isf(LEVEL))
+        if not isinstance(trained, LabelledScores) or self.task.is_binary:
+            return False
+        _, places, counts = np.unique(self.labels, return_inverse=True, return_counts=True)
+        gain = Difference.of(-np.log(counts / counts.sum())[places] - trained.losses)
+        return not (agreement(trained.classes, self.labels).exceeds(0.0, z) or gain.exceeds(0.0, z))
 
     @property
     def has_enough_labels(self) -> bool:

@@ -22,6 +22,7 @@ from cgp.networks.model.labels import class_indices
 __all__ = [
     "LabelledScores",
     "ValueErrors",
+    "agreement",
     "aurc",
     "auroc",
     "brier_scores",
@@ -74,18 +75,20 @@ class LabelledScores(NamedTuple):
         briers: Brier scores, ``(N,)``.
         confidence: largest probabilities, ``(N,)``.
         correct: whether predictions are right, ``(N,)``.
+        classes: the predictions, ``(N,)``.
     """
 
     losses: Array
     briers: Array
     confidence: Array
     correct: Array
+    classes: Array
 
     @classmethod
     def of(cls, probabilities: Array, labels: Array) -> LabelledScores:
         """Scores of probabilities ``(N, C)`` on labels ``(N,)``."""
-        p = probabilities
-        return cls(log_losses(p, labels), brier_scores(p, labels), p.max(-1), p.argmax(-1) == labels)
+        p, classes = probabilities, probabilities.argmax(-1)
+        return cls(log_losses(p, labels), brier_scores(p, labels), p.max(-1), classes == labels, classes)
 
     def summary(self) -> dict[str, float]:
         """Scores of the set, those of :func:`classification_scores`."""
@@ -109,6 +112,41 @@ class LabelledScores(NamedTuple):
             "accuracy": 1.0 * self.correct - reference.correct,
         }
         return {name: Difference.of_groups(values, groups) for name, values in pairs.items()}
+
+
+def agreement(classes: Array, labels: Array) -> Difference:
+    r"""Cohen's kappa of predictions and labels: how much more often they agree than in any order of the labels.
+
+    .. math:: \kappa = \frac{p_o - p_e}{1 - p_e}, \quad p_e = \sum_c p_c q_c, \quad
+        \mathrm{SE}_0 = \frac{\sqrt{p_e + p_e^2 - \sum_c p_c q_c (p_c + q_c)}}{(1 - p_e) \sqrt{N - 1}}
+
+    with :math:`p_o` the share of right predictions, p and q the shares of the classes among predictions and labels.
+
+    Args:
+        classes: predictions, ``(N,)`` int from 0.
+        labels: ``(N,)``, likewise.
+
+    Returns:
+        Kappa, at most 1, and its standard deviation over all orders of the labels, where its mean is 0; zeros where
+        either is one class throughout, which tells nothing of the other.
+
+    Source:
+        Fleiss, Cohen & Everitt, Large sample standard errors of kappa and weighted kappa (Psychological Bulletin 1969),
+        with N in place of N - 1, which is exact.
+
+    Example:
+        >>> kappa, error = agreement(np.array([0, 0, 1, 1]), np.array([0, 0, 1, 0]))
+        >>> round(kappa, 3), round(error, 3)
+        (0.5, 0.5)
+    """
+    count, size = len(labels), 1 + max(classes.max(), labels.max())
+    p, q = (np.bincount(each, minlength=size) / count for each in (classes, labels))
+    if max(p.max(), q.max()) == 1.0:
+        return Difference(0.0, 0.0)
+    expected = float(p @ q)
+    variance = expected + expected**2 - float((p * q) @ (p + q))
+    kappa = (float((classes == labels).mean()) - expected) / (1.0 - expected)
+    return Difference(kappa, (max(variance, 0.0) / (count - 1)) ** 0.5 / (1.0 - expected))
 
 
 class ValueErrors(NamedTuple):

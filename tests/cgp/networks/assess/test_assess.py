@@ -166,15 +166,30 @@ def test_a_method_is_recommended_if_its_gain_is_clear_and_worth_having(report, b
     assert changed.sentence.startswith(words)
 
 
-def test_labels_in_another_order_than_the_inputs_are_asked_about(report):
-    """Of one class, too: no answer is right more often than always that one."""
+def test_labels_of_which_no_prediction_tells_anything_are_asked_about(report):
+    """Labels in another order than the inputs, labels of one class, and a model that always answers alike."""
     doubt = "of answers are right, no more than by chance: are the labels in the order of the inputs? Use"
     x, y = X[800:1000], Y[800:1000]
-    for labels in (y[torch.randperm(200, generator=torch.Generator().manual_seed(0))], torch.full_like(y, 3)):
-        found = assess(trained(), [(x, labels)], compare=[])
+    shuffled = y[torch.randperm(200, generator=torch.Generator().manual_seed(0))]
+    constant = nn.Sequential(nn.Flatten(), nn.Linear(x[0].numel(), 10))
+    nn.init.zeros_(constant[1].weight)
+    for model, labels in ((trained(), shuffled), (trained(), torch.full_like(y, 3)), (constant, y)):
+        found = assess(model, [(x, labels)], compare=[])
         assert found.sentence.partition("% ")[2].startswith(doubt)
         assert float(found.sentence.partition("%")[0]) / 100 == pytest.approx(found.scores["as trained"]["accuracy"])
     assert "by chance" not in report.sentence
+
+
+@pytest.mark.parametrize(("slope", "cost"), [(1.0, 0.0), (2.0, 3.0)], ids=["never answered", "often answered"])
+def test_a_good_model_of_a_rare_class_is_not_asked_about_its_labels(slope, cost):
+    """No more answers are right than where the frequent class always is; probabilities or answers tell more."""
+    generator = torch.Generator().manual_seed(0)
+    logit = slope * torch.randn(4000, generator=generator) - 5
+    y = torch.bernoulli(logit.sigmoid(), generator=generator).long()
+    f = torch.stack([torch.full_like(logit, -cost), logit], 1)
+    found = assess(nn.Identity(), [(f, y)], compare=[])
+    assert found.scores["as trained"]["accuracy"] <= 1 - y.double().mean()
+    assert "by chance" not in found.sentence
 
 
 @pytest.mark.parametrize(("labels", "wrong"), [(19, 10), (400, 4)])

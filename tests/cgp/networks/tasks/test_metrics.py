@@ -1,11 +1,13 @@
 """Scores against scikit-learn, torchmetrics and torch-uncertainty."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import log_loss
+from sklearn.metrics import cohen_kappa_score, log_loss
 from torchmetrics.functional.classification import multiclass_auroc, multiclass_calibration_error
 
 from cgp.networks.tasks import metrics
@@ -25,6 +27,15 @@ def test_scores_are_those_of_the_libraries(seed):
     expected = multiclass_calibration_error(torch.tensor(p), torch.tensor(y), 4, n_bins=15, norm="l1")
     assert scores["ece"] == pytest.approx(float(expected), abs=1e-6)
     assert scores["accuracy"] == pytest.approx((p.argmax(-1) == y).mean())
+
+
+def test_agreement_is_kappa_with_its_deviation_over_all_orders():
+    classes, labels = np.array([0, 0, 1, 2, 2, 2, 1]), np.array([0, 0, 2, 2, 2, 1, 0])
+    kappa, error = metrics.agreement(classes, labels)
+    assert kappa == pytest.approx(cohen_kappa_score(classes, labels))
+    orders = np.array([cohen_kappa_score(classes, labels[list(order)]) for order in permutations(range(7))])
+    assert (orders.mean(), orders.std()) == (pytest.approx(0.0, abs=1e-12), pytest.approx(error))
+    assert metrics.agreement(np.zeros(7, int), labels) == metrics.agreement(labels, np.full(7, 2)) == (0.0, 0.0)
 
 
 def test_selection_is_that_of_torch_uncertainty():
