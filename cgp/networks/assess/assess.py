@@ -20,7 +20,7 @@ from cgp.networks.methods.amplitudes import AmplitudeSearch
 from cgp.networks.methods.known import Posterior
 from cgp.networks.methods.rows import Normals
 from cgp.networks.model.fingerprints import fingerprint
-from cgp.networks.model.inputs import Batch, batches, model_device, to_device
+from cgp.networks.model.inputs import Batch, batches, model_device, refuse_labels_apart, to_device
 from cgp.networks.model.progress import Progress
 from cgp.networks.model.repeated import check_apart, keep_keys, kept_keys, keys_of
 from cgp.networks.model.structural_copy import uncompiled
@@ -45,7 +45,7 @@ FOLDS = 5
 def assess(
     model: nn.Module,
     data: Any,
-    *,
+    *labels: Any,
     task: str | Task = "classification",
     compare: Sequence[Comparable] | None = None,
     train: Any = None,
@@ -83,6 +83,7 @@ def assess(
         data: labelled data that the model was not trained on: a loader or data set (see
             :func:`cgp.networks.model.inputs.batches`), or a list of batches ``(inputs, labels)``. A loader or data set
             of more than 256 MiB is not kept but read in every pass, in the same order.
+        *labels: none: they belong into ``data``.
         task: "classification" of inputs; "tokens", one label for each, ``(N, n)``, where −100 is ignored;
             "multilabel", labels ``(N, C)`` in {0, 1}; or "dense", logits ``(N, C, H, W)`` and labels ``(N, H, W)``.
             Except for the first, folds and errors are of whole inputs, as their labels are dependent, and only the
@@ -107,7 +108,7 @@ def assess(
         The comparison, with a recommendation in a sentence.
 
     Raises:
-        TypeError: if the model is no module, or ``ood`` no mapping.
+        TypeError: if the model is no module, ``ood`` no mapping, or labels come as an argument of their own.
         ValueError: if there are no labels, an argument is out of range, or more than 5 % of the inputs of ``data`` are
             in ``train``, or of a set of ``ood`` in ``data``.
 
@@ -120,6 +121,7 @@ def assess(
         >>> list(report.scores)
         ['as trained', 'temperature']
     """
+    refuse_labels_apart("assess", labels)
     asked = as_task(task, labelled=True)
     _check(asked, train, ood)
     model = as_assessed(uncompiled(model)).eval()

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from cgp.networks.model.blocks import stochastic_layers
+from cgp.networks.model.inputs import refuse_labels_apart
 from cgp.networks.model.progress import Progress
 from cgp.networks.model.repeated import keep_keys, keys_of
 from cgp.networks.model.structural_copy import uncompiled
@@ -26,7 +27,7 @@ __all__ = ["calibrate"]
 def calibrate(
     model: nn.Module,
     data: Any,
-    *,
+    *labels: Any,
     method: str | Method = "auto",
     task: str | Task = "classification",
     train: Any = None,
@@ -78,6 +79,7 @@ def calibrate(
             softmax's mean ("cgp" or "sparse_cgp").
         data: batches ``(inputs, labels)``, or dicts with "labels", or a data set of such examples; labels −100 are left
             out. A few hundred labels do. It is read once, and kept.
+        *labels: none: they belong into ``data``.
         method: a method, by its name or as an object such as ``Posterior(criterion="likelihood")``.
         task: "classification" (of inputs or "tokens"), "multilabel" (labels ``(N, C)`` in {0, 1}), "dense" (logits
             ``(N, C, H, W)``, labels ``(N, H, W)``), or "regression", whose labels are values ``(N, C)``; an object such
@@ -92,6 +94,7 @@ def calibrate(
         The result, with the calibrated model.
 
     Raises:
+        TypeError: if labels come as an argument of their own.
         ValueError: if the model has nothing that the method needs, labels are missing or no class indices, logits are
             not finite or not logits, or an argument is off. The model is left as it was.
 
@@ -109,6 +112,7 @@ def calibrate(
         >>> scaled.nll <= scaled.nll_mean
         True
     """
+    refuse_labels_apart("calibrate", labels)
     asked, model = as_task(task, labelled=True), uncompiled(model)
     way = Method.named(_chosen(model, asked) if method == "auto" else method)
     _check(way, num_samples, train)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ __all__ = [
     "is_cache",
     "logits_of",
     "model_device",
+    "refuse_labels_apart",
     "split_inputs",
     "to_device",
     "with_own_caches",
@@ -49,12 +50,13 @@ def call_model(model: nn.Module, inputs: Any, **options: Any) -> Any:
         if isinstance(inputs, Mapping):
             return model(**inputs, **options)
         return model(*inputs, **options) if isinstance(inputs, tuple | list) else model(inputs, **options)
-    except RuntimeError as error:
+    except (RuntimeError, IndexError) as error:
         _refuse_other_precision(model, inputs, error)
+        _say_shapes(model, inputs, error)
         raise
 
 
-def _refuse_other_precision(model: nn.Module, inputs: Any, error: RuntimeError) -> None:
+def _refuse_other_precision(model: nn.Module, inputs: Any, error: Exception) -> None:
     """Say what torch's error on dtypes means, where inputs are of another precision than all weights."""
     given: set[torch.dtype] = set()
     _each(inputs, lambda tensor: given.add(tensor.dtype))
@@ -65,6 +67,38 @@ def _refuse_other_precision(model: nn.Module, inputs: Any, error: RuntimeError) 
         raise ValueError(
             f"inputs: expected {known.pop()}, as the weights of {type(model).__name__}, got {given.pop()}"
         ) from error
+
+
+def _say_shapes(model: nn.Module, inputs: Any, error: Exception) -> None:
+    """Say what came, beside an error of torch's own on shapes, which may be of the inputs or of the model."""
+    words = ("shape", "size", "dimension", "channels")
+    if type(error) not in (RuntimeError, IndexError) or not any(word in str(error).lower() for word in words):
+        return
+    given: list[str] = []
+    _each(inputs, lambda tensor: given.append(f"{tensor.dtype} {tuple(tensor.shape)}"))
+    raise type(error)(
+        f"inputs: expected what {type(model).__name__} takes, with examples along the first dimension, got "
+        f"{', '.join(given)} ({error})"
+    ) from error
+
+
+def refuse_labels_apart(call: str, labels: Sequence[Any]) -> None:
+    """Raise for labels that come as an argument of their own.
+
+    Args:
+        call: name of the function of ``cgp`` that was called.
+        labels: what came after the data; nothing is as it should be.
+
+    Raises:
+        TypeError: if there is anything.
+
+    Example:
+        >>> refuse_labels_apart("assess", [torch.zeros(2)])
+        Traceback (most recent call last):
+        TypeError: data: expected batches, got inputs and labels apart: cgp.assess(model, [(inputs, labels)])
+    """
+    if labels:
+        raise TypeError(f"data: expected batches, got inputs and labels apart: cgp.{call}(model, [(inputs, labels)])")
 
 
 def is_cache(value: Any) -> bool:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from cgp.networks.model.fingerprints import (
     logit_temperature,
     modules_with_temperature,
 )
-from cgp.networks.model.inputs import Batch, input_batches, model_device, to_device
+from cgp.networks.model.inputs import Batch, input_batches, model_device, refuse_labels_apart, to_device
 from cgp.networks.model.progress import Progress, progressing
 from cgp.networks.model.repeated import check_apart, kept_keys, keys_of
 from cgp.networks.model.structural_copy import uncompiled
@@ -289,6 +290,7 @@ def with_held_out(model: nn.Module, data: Any, num_samples: int = 16, **options:
         The copy.
 
     Raises:
+        TypeError: if labels come as an argument of their own.
         ValueError: if there are no labels, or more than 5 % of the inputs have fitted the model.
 
     Warns:
@@ -301,6 +303,7 @@ def with_held_out(model: nn.Module, data: Any, num_samples: int = 16, **options:
         >>> predict(model, x[:3]).sets(0.9).shape
         torch.Size([3, 2])
     """
+    refuse_labels_apart("with_held_out", [] if isinstance(num_samples, Integral) else [num_samples])
     keys, known, batch_size = list[int](), kept_keys(model), options.pop("batch_size", None)
 
     def read() -> Iterator[Batch]:

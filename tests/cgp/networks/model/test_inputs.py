@@ -1,5 +1,6 @@
 """Inputs of models."""
 
+import re
 from typing import NamedTuple
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+import cgp
 from cgp.networks.model.inputs import (
     batches,
     call_model,
@@ -112,6 +114,31 @@ def test_inputs_of_another_precision_are_named(layer):
         call_model(nn.Embedding(2, 2), torch.zeros(1, dtype=torch.int8))
     with pytest.raises(RuntimeError, match="shape|channels"):
         call_model(layer, torch.zeros(1, 3, 3))
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (nn.Linear(64, 2), (5, 8, 8)),
+        (nn.Sequential(nn.Flatten(), nn.Linear(64, 2)), (64,)),
+        (nn.Conv2d(1, 2, 3), (5, 64)),
+    ],
+)
+def test_inputs_of_another_shape_are_named_beside_the_error(model, shape):
+    name = type(model).__name__
+    expected = rf"inputs: expected what {name} takes, .* got torch.float32 {re.escape(str(shape))} \("
+    with pytest.raises((RuntimeError, IndexError), match=expected) as raised:
+        call_model(model, torch.zeros(shape))
+    assert str(raised.value.__cause__) in str(raised.value)
+
+
+@pytest.mark.parametrize("call", [cgp.assess, cgp.calibrate, cgp.with_held_out])
+def test_labels_as_an_argument_of_their_own_are_refused(call):
+    """As scikit-learn takes them: the message has the form of the batches."""
+    x, y = torch.zeros(5, 2), torch.zeros(5).long()
+    words = rf"data: .* got inputs and labels apart: cgp.{call.__name__}\(model, \[\(inputs, labels\)\]\)"
+    with pytest.raises(TypeError, match=words):
+        call(nn.Linear(2, 2), x, y)
 
 
 class KeptCache:
