@@ -98,7 +98,8 @@ class Guarantees:
                 options, or a score of your own.
             per_class: whether the probability holds given the true class, too.
             held_out: a prediction, by the same model in the same way, of inputs with labels ``(n,)``; None takes those
-                that the model keeps (:func:`cgp.with_held_out`).
+                that the model keeps (:func:`cgp.with_held_out`, which refuses labels that fitted the model: here that
+                is not checked).
 
         Returns:
             ``(N, C)`` bool; no set is empty, and that of an input whose probabilities are NaN has every class.
@@ -135,7 +136,8 @@ class Guarantees:
         Args:
             level: the probability, in (0, 1), for each output by itself.
             held_out: a prediction, by the same model in the same way, of inputs with values ``(n, C)``; None takes
-                those that the model keeps (:func:`cgp.with_held_out`).
+                those that the model keeps (:func:`cgp.with_held_out`, which refuses values that fitted the model: here
+                that is not checked).
 
         Returns:
             Lower and upper ends, ``(N, C, 2)``; infinite if there are too few held-out values, or where the prediction
@@ -190,7 +192,8 @@ class Guarantees:
             level: probability with which the risk is kept to, in (0, 1).
             tolerance: of a regression, the largest error that is no mistake, in units of the values.
             held_out: a prediction, by the same model in the same way, of inputs with labels ``(n,)`` or values
-                ``(n, C)``; None takes those that the model keeps (:func:`cgp.with_held_out`).
+                ``(n, C)``; None takes those that the model keeps (:func:`cgp.with_held_out`, which refuses labels that
+                fitted the model: here that is not checked).
 
         Returns:
             ``(N, ...)`` bool, True = withhold; for a regression ``(N, C)``.
