@@ -303,7 +303,8 @@ def with_held_out(model: nn.Module, data: Any, num_samples: int = 16, **options:
         >>> predict(model, x[:3]).sets(0.9).shape
         torch.Size([3, 2])
     """
-    refuse_labels_apart("with_held_out", [] if isinstance(num_samples, Integral) else [num_samples])
+    count: Any = num_samples
+    refuse_labels_apart("with_held_out", [] if isinstance(count, Integral) else [count])
     keys, known, batch_size = list[int](), kept_keys(model), options.pop("batch_size", None)
 
     def read() -> Iterator[Batch]:
