@@ -81,7 +81,9 @@ def _of_methods(report: Assessment) -> str:
         return " ".join([advice, *_costs(report, method), *_others(report)])
     said = [f"Use the model as it is. {plain[0].upper()}{plain[1:]} changes its NLL by {change}."]
     if report.is_clear(task.parameter, bounded=False):
-        said.append("None of these labels is wrong and sure, and one that is may cost more than that gain.")
+        said.append(
+            "But no answer here is both sure and wrong, and a single one that is could cost more than that gain."
+        )
         said.append(f"More labels may make it clear, and report.apply(model, {task.parameter!r}) takes the risk.")
     return " ".join([*said, *_others(report)])
 
@@ -136,7 +138,7 @@ def _why_not(report: Assessment, name: str) -> str:
         return f"it is {errors}, where the best of {len(report.beyond)} methods needs {needed:.1f}"
     if gain.mean <= LEAST_NATS:
         return f"it is {errors}, but below {LEAST_NATS} nats"
-    return "rare answers that none of these labels shows may undo it"
+    return "a rare mistake that these labels do not show could undo it"
 
 
 def _better(report: Assessment, name: str, label: str) -> list[str]:

@@ -111,7 +111,9 @@ def test_no_temperature_is_claimed_that_a_few_sure_and_wrong_answers_undo():
         claims += report.method != "as trained"
         clear += report.has_enough_labels and report.is_clear("temperature", bounded=False)
         if report.is_clear("temperature", bounded=False):
-            assert "None of these labels is wrong and sure, and one that is may cost more" in report.sentence
+            assert (
+                "But no answer here is both sure and wrong, and a single one that is could cost more" in report.sentence
+            )
             assert "report.apply(model, 'temperature') takes the risk" in report.sentence
     assert claims <= binom.ppf(0.99, 30, 0.05)
     assert clear > binom.ppf(0.99, 30, 0.05)  # by standard errors alone
@@ -174,7 +176,7 @@ def test_accuracy_is_no_nothing():
     for gain, count, why in (
         (Difference(-0.009, 0.004), 8, "it is 2.2 errors, where the best of 8 methods needs 2.5."),
         (Difference(-0.0012, 0.0004), 1, "it is 3.0 errors, but below 0.002 nats."),
-        (Difference(-0.009, 0.003), 1, "rare answers that none of these labels shows may undo it."),
+        (Difference(-0.009, 0.003), 1, "a rare mistake that these labels do not show could undo it."),
     ):
         others = {f"other {index}": Difference(0.0, 0.01) for index in range(count - 1)}
         unsure = dataclasses.replace(
