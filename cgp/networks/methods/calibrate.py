@@ -139,7 +139,7 @@ def calibrate(
         report = calibrate_outputs(search, changed, kept, way)
     for keys in seen:
         keep_keys(report.model, keys)
-    return report
+    return replace(report, is_fallback=method == "auto" and not isinstance(way, Posterior))
 
 
 def _chosen(model: nn.Module, task: Task) -> str:

@@ -63,6 +63,7 @@ class Calibration:
         scale: of a regression, the noise variance of each output, ``(C,)``, or the factor of the one that the model or
             read-out gives.
         scores: of a regression, "rmse", "nll" per value and "coverage90" of the values that it was fitted to.
+        is_fallback: whether no method was named, and the model has no posterior.
     """
 
     model: nn.Module = field(repr=False)
@@ -83,6 +84,7 @@ class Calibration:
     disagreement: float = math.nan
     scale: Tensor | None = None
     scores: dict[str, float] = field(default_factory=dict)
+    is_fallback: bool = False
 
     @property
     def price(self) -> float:
@@ -100,6 +102,7 @@ class Calibration:
                 f"on {self.num_labels} labels in {self.seconds:.1f} s",
                 f"NLL {self.nll:.4f}, as it was {self.nll_mean:.4f}, with a temperature {self.nll_temperature:.4f}",
                 f"accuracy {self.accuracy:.4f}, as it was {self.accuracy_mean:.4f}",
+                *self._why,
             ]
             return "\n".join(lines)
         moved = "differ from their average by" if self.disagreement >= 1e-3 else "hardly differ from their average:"
@@ -118,7 +121,14 @@ class Calibration:
     def _of_values(self, scale: list[float]) -> str:
         scales = ", ".join(f"{value:.4g}" for value in scale[:8]) + ", ..." * (len(scale) > 8)
         scores = ", ".join(f"{name} {value:.4f}" for name, value in self.scores.items())
-        return f"{self.method}, variance × {scales}\non {self.num_labels} rows in {self.seconds:.1f} s\n{scores}"
+        lines = [f"{self.method}, variance × {scales}", f"on {self.num_labels} rows in {self.seconds:.1f} s", scores]
+        return "\n".join([*lines, *self._why])
+
+    @property
+    def _why(self) -> list[str]:
+        """Why it is no posterior that was calibrated, if one may have been expected."""
+        words = f"a {self.method}, as the model has no posterior (cgp.convert gives attention one)"
+        return [words] if self.is_fallback else []
 
 
 def calibrate_posterior(

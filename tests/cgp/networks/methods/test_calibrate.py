@@ -207,5 +207,9 @@ def test_by_default_a_posterior_is_calibrated_or_else_a_temperature():
     plain, asked = calibrate(host, [(x, y)]), calibrate(host, [(x, y)], method="temperature")
     assert (plain.method, plain.temperature) == ("temperature", asked.temperature)
     assert "method='temperature'" in repr(plain)
+    assert str(plain).endswith("\na temperature, as the model has no posterior (cgp.convert gives attention one)")
+    assert "no posterior" not in str(asked)
     assert calibrate(convert(host), [(x, y)], num_samples=2).method == "posterior"
-    assert calibrate(host, [(x, torch.randn(60, 3))], task="regression").method == "scale"
+    scaled = calibrate(host, [(x, torch.randn(60, 3))], task="regression")
+    assert scaled.method == "scale"
+    assert str(scaled).endswith("\na scale, as the model has no posterior (cgp.convert gives attention one)")
