@@ -27,6 +27,7 @@ from .networks.convert import convert, describe, replace_attention
 from .networks.detect.detector import Detector
 from .networks.methods.calibrate import calibrate
 from .networks.methods.calibration import Calibration
+from .networks.methods.known import Posterior
 from .networks.model.blocks import freeze
 from .networks.model.objective import CategoricalLikelihood, HomoscedasticLikelihood, Objective
 from .networks.predict.generate import Generation, generate
@@ -55,6 +56,7 @@ __all__ = [
     "KEPSVGPAttention",
     "KernelAttention",
     "Objective",
+    "Posterior",
     "Prediction",
     "PrimalAttention",
     "SGPAttention",

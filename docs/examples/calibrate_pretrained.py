@@ -16,7 +16,6 @@ from torchvision.models import VisionTransformer
 from torchvision.transforms.v2.functional import rotate
 
 import cgp
-from cgp.networks.methods import Posterior
 from cgp.plotting import (
     WIDE,
     curves,
@@ -54,7 +53,7 @@ vit.eval()
 
 model = cgp.convert(vit, "cgp", layers="all")
 loader = list(zip(images[validation].split(60), labels[validation].split(60), strict=True))
-report = cgp.calibrate(model, loader, method=Posterior(sampling="joint"), num_samples=4)
+report = cgp.calibrate(model, loader, method=cgp.Posterior(sampling="joint"), num_samples=4)
 print(report)
 
 with torch.no_grad():

@@ -110,7 +110,7 @@ class Posterior(Method):
     @property
     def call(self) -> str:
         """The argument ``method`` of :func:`cgp.calibrate` that applies it, as code."""
-        return "cgp.networks.methods.Posterior(criterion='likelihood')"
+        return "cgp.Posterior(criterion='likelihood')"
 
     def obstacle(self, model: nn.Module, task: Task) -> str | None:
         """It needs stochastic layers, or attention that can be converted."""
