@@ -11,12 +11,15 @@ EXAMPLES = re.findall(r"(?<!<!-- not run -->\n)```python\n(.*?)```", README.read
 
 def test_examples_run_one_after_the_other(monkeypatch):
     monkeypatch.chdir(README.parent)
-    assert len(EXAMPLES) == 4  # tables; a network, asked how sure it is; toolkit
+    assert len(EXAMPLES) == 5  # tables; a network, asked how sure it is, with a guarantee; toolkit
     names = {}
     for number, example in enumerate(EXAMPLES, 1):
         exec(compile(example, f"README example {number}", "exec"), names)
     assert len(names["filled"]) == len(names["table"])
     assert not np.isnan(names["filled"].to_numpy()).any()
+    kept = names["new"][~names["withheld"]]
+    assert len(kept) > 100
+    assert (names["network"](names["x"][kept]).argmax(-1) != names["y"][kept]).double().mean() <= 0.05
 
 
 def test_pictures_and_pages_exist():
