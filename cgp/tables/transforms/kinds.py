@@ -152,11 +152,12 @@ class BoxCox(Transform):
         _check("lower", self.lower, math.isfinite(self.lower), "a finite number")
 
     def __str__(self) -> str:
-        """A logarithm as such, with its end where the logarithm does not say it."""
+        """A logarithm or a power as such, with its end where that does not say it."""
         moved = self.shift - self.lower
         shifted = f"x {'+' if moved > 0.0 else '-'} {abs(moved)!r}" if moved else "x"
-        end = f", never below {self.lower:g}" if self.shift else ""
-        return repr(self) if self.power else f"log({shifted}){end}"
+        end = f", never below {self.lower:g}" if self.shift or self.power else ""
+        root = f"({shifted})^{self.power:g}" if moved else f"x^{self.power:g}"
+        return f"{root if self.power else f'log({shifted})'}{end}"
 
     @property
     def ends(self) -> tuple[float, float]:

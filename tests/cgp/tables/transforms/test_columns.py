@@ -36,9 +36,9 @@ def imputer():
 
 
 def test_what_was_chosen_is_said():
-    assert str(Transforms((BoxCox(power=0.5, shift=3.28453875), Unchanged()), ("NO2", "T"))).startswith(
-        "NO2: BoxCox(power=0.5, shift=3.28, lower=0)"
-    )
+    powers = BoxCox(power=0.5, shift=3.28453875), Unchanged(), BoxCox(power=0.25), BoxCox(power=0.5, lower=2.0)
+    said = "NO2: (x + 3.28)^0.5, never below 0, Q: x^0.25, never below 0, h: (x - 2)^0.5, never below 2"
+    assert str(Transforms(powers, ("NO2", "T", "Q", "h"))) == said
     kinds = BoxCox(shift=3.28453875), BoxCox(), BoxCox(lower=2.0), BoxCox(shift=1.5, lower=-1.0)
     logs = "a: log(x + 3.28), never below 0, b: log(x), c: log(x - 2), d: log(x + 2.5), never below -1"
     assert str(Transforms(kinds, tuple("abcd"))) == logs
