@@ -224,9 +224,12 @@ def _check(parsed: argparse.Namespace) -> None:
     check_pictures(pictures)
     check_extras({"pandas": "frames"} | ({"matplotlib": "plot"} if pictures else {}))
     from cgp.tables.frames.files.sources import check_kind
+    from cgp.tables.transforms.names import check_name
 
     for path in (*read, *tables):
         check_kind(path)
+    for text in parsed.transforms or ():
+        check_name(text.rpartition("=")[2])
     answers.check(parsed)
 
 

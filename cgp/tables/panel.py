@@ -24,7 +24,7 @@ from .frames.coordinates import Axis
 from .frames.panels import PanelForm
 from .frames.table import Table
 from .totals import Totals
-from .transforms.choice import AUTO
+from .transforms.names import AUTO
 
 __all__ = ["FilledPanel", "Panel", "panel_options"]
 

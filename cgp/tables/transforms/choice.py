@@ -19,12 +19,12 @@ from cgp.tables.frames.table import Table
 
 from .columns import Transforms
 from .kinds import BoxCox, Logit, Rectified, Transform, Unchanged, YeoJohnson
+from .names import AUTO, check_name
 
-__all__ = ["AUTO", "as_they_are", "chosen_transforms", "has_atoms", "restored_setting", "setting_content"]
+__all__ = ["as_they_are", "chosen_transforms", "has_atoms", "restored_setting", "setting_content"]
 
 Array = NDArray[Any]
 
-AUTO = "auto"
 _FEWEST = 100  # values between two others below which nothing is chosen
 _MOST = 2000  # that are enough to choose by
 _TIED = 0.3  # rank correlation from which another column depends on whether a value is 0
@@ -130,11 +130,10 @@ def _wishes(asked: Any, table: Table, values: Array, *, with_ends: bool = True) 
 def _wish(asked: Any) -> str | Transform:
     if asked is None or (isinstance(asked, str) and asked == Unchanged.name):
         return Unchanged()
-    if isinstance(asked, Transform) or (isinstance(asked, str) and asked in (AUTO, *_FAMILIES)):
+    if isinstance(asked, Transform):
         return asked
-    names = (AUTO, *_FAMILIES, "none")
-    near = meant([asked], names) if isinstance(asked, str) else ""
-    raise ValueError(f"transforms: expected one of {names}, an object such as BoxCox(), or None, got {asked!r}{near}")
+    check_name(asked)
+    return str(asked)
 
 
 def _candidates(wish: str, column: Array, name: Any) -> Sequence[Transform]:

@@ -8,6 +8,7 @@ from cgp import CorrelatedGPImputer
 from cgp.tables.frames.table import read_table
 from cgp.tables.transforms.choice import chosen_transforms, has_atoms, restored_setting, setting_content
 from cgp.tables.transforms.kinds import BoxCox, Logit, Rectified, Unchanged, YeoJohnson
+from cgp.tables.transforms.names import NAMES
 from tests.cgp.tables.transforms.test_columns import QUICK, skewed
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -165,6 +166,11 @@ def test_panels_have_no_transforms():
     tables = [skewed()[:20, :2] for _ in range(3)]
     with pytest.raises(ValueError, match="transforms: expected one of .* for a panel, got 'log'"):
         CorrelatedGPImputer(transforms="log").fit(tables)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_can_be_asked_for(name):
+    assert chosen(np.array([[0.1], [0.4], [0.2], [0.7]]), name)
 
 
 def test_a_declared_family_finds_its_power():
