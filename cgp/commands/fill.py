@@ -81,7 +81,10 @@ def _add_rows(group: Any) -> None:
     where.add_argument("--no-index", dest="index", action="store_false", help="rows are taken in their order")
     where.add_argument("--inputs", nargs="+", metavar="COLUMN", help="columns that say where a row is, such as lat lon")
     where.add_argument(
-        "--long", metavar="SERIES,TIME,VALUE", type=_listed, help="each row is one value of one of several series"
+        "--long",
+        metavar="SERIES,TIME,VALUE",
+        type=_listed,
+        help="each row is one value of one of several series; DATE,TIME where times of day are apart",
     )
     group.add_argument("--repeats", action="store_true", help="rows of the same time are readings of the same thing")
     group.add_argument("--every", metavar="STEP", help="distance of the rows, such as 1h: absent rows are added")
@@ -118,8 +121,8 @@ def _add_file(group: Any) -> None:
 
 def _listed(text: str) -> list[str]:
     parts = [part.strip() for part in text.split(",")]
-    if len(parts) != 3:
-        raise argparse.ArgumentTypeError(f"expected SERIES,TIME,VALUE, three columns, got {text!r}")
+    if len(parts) < 3:
+        raise argparse.ArgumentTypeError(f"expected SERIES,TIME,VALUE, or SERIES,DATE,TIME,VALUE, got {text!r}")
     return parts
 
 

@@ -82,11 +82,12 @@ def pivoted(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> A
     """The frame of a file with one value in each row, a column for each series; refused where one has two values."""
     import pandas as pd
 
-    series, time, value = options.long
+    series, *_, value = options.long
+    ((time, label),) = rows.labels.items()
     if value not in columns.numbers:
         reason = columns.left.get(value, "what rows are known by")
         raise UnclearError(f"{value!r}: expected a column of numbers, got {reason}")
-    keys = pd.MultiIndex.from_arrays([rows.labels[time], cells[series]])
+    keys = pd.MultiIndex.from_arrays([label, cells[series]])
     if (cells[series] == "").any() or keys.duplicated().any():
         twice = [*map(str, keys[keys.duplicated()][0])] if keys.duplicated().any() else "no name"
         raise UnclearError(f"expected one row for each {series!r} and {time!r}, got several: {twice}")
@@ -236,22 +237,29 @@ def _repeats(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> 
     others, once = cells.drop(columns=rows.columns), ~cells.duplicated()
     names = _names_of_series(others[once], label[once], columns, count / len(cells))
     if options.repeats:
-        words = [option("long", [name, rows.columns[0], "VALUE"]) for name in names if name in columns.left]
+        words = [option("long", [name, *rows.columns, "VALUE"]) for name in names if name in columns.left]
         return [f"{count} rows repeat a time{f' ({words[0]} if these are several series)' if words else ''}"]
     clock = next((name for name in others if holds_times_of_day(others[name])), None)
-    if clock is not None and rows.times is not None and len(rows.columns) == 1:
+    has_clock = clock is not None and rows.times is not None and len(rows.columns) == 1
+    if has_clock:
+        both, besides = label.astype(str) + cells[clock], others.drop(columns=clock)
+        names = (
+            _names_of_series(besides[once], both[once], columns, count / len(cells)) if any(both.duplicated()) else []
+        )
+    value = next((name for name in columns.numbers if name not in names), "VALUE")
+    if has_clock:
+        ways = [f"{option('long', [name, time, clock, value])} if {name!r} names series" for name in names[:1]]
         raise UnclearError(
             f"{count} of {len(cells)} rows repeat {time!r}, and {clock!r} has times of day: "
-            f"say {option('index', [time, clock])}, each row a date and a time of day"
+            f"say {', or '.join([*ways, option('index', [time, clock])])}, each row a date and a time of day"
         )
     if names:
-        value = next((name for name in columns.numbers if name not in names), "VALUE")
         texts = cells[names[0]]
         is_hour = rows.times is not None and texts.str.fullmatch(r"\d{1,2}").all() and texts.astype(int).max() <= _HOURS
         hours = f", {option('index', [rows.columns[0], names[0]])} if it holds the hours" if is_hour else ""
         raise UnclearError(
             f"{count} of {len(cells)} rows repeat a time, and {names[0]!r} tells them apart: "
-            f"say {option('long', [names[0], rows.columns[0], value])} if it names series, each row one value"
+            f"say {option('long', [names[0], *rows.columns, value])} if it names series, each row one value"
             f"{hours}, or {option('repeats')} if these are readings of the same thing"
         )
     if count > FEW_REPEATS * len(cells):

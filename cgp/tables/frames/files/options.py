@@ -36,7 +36,8 @@ class ReadOptions:
         time_format: of the times, as ``strptime`` has it.
         index: columns with the times or numbers of the rows, or with dates and times of day; False for their order.
         inputs: columns that say where a row is, such as latitude and longitude.
-        long: columns of the series' name, of the time and of the value, where each row is one value.
+        long: columns of the series' name, of the time (or a date and a time of day) and of the value, where each row is
+            one value.
         repeats: whether rows of the same time are readings of the same thing.
         every: distance of the rows, such as "1h": rows that are not there are added.
         missing: values that stand for what is missing, as they are written: "-999", "ND"; "<" is everything that begins
@@ -86,12 +87,16 @@ class ReadOptions:
             raise ValueError(f"decimal and thousands: expected different signs, got {self.decimal!r} for both")
         if self.index is True:
             raise ValueError("index: expected names of columns, or False, got True")
-        if self.index and self.inputs:
-            raise ValueError("index and inputs: expected one of them, got both")
-        if len(self.long) not in (0, 3):
+        known_by = [name for name in ("index", "inputs", "long") if getattr(self, name)]
+        if len(known_by) > 1:
+            raise ValueError(f"{' and '.join(known_by)}: expected one of them, got both")
+        if 0 < len(self.long) < 3:
             parts = [part.strip() for text in self.long for part in text.split(",")]
-            such = f": say long={parts}" if len(parts) == 3 else ""
-            raise ValueError(f"long: expected three columns, of series, time and value, got {[*self.long]}{such}")
+            such = f": say long={parts}" if len(parts) > 2 else ""
+            raise ValueError(
+                "long: expected columns of series, time and value, or of series, date, time of day and value, got "
+                f"{[*self.long]}{such}"
+            )
         if self.half_limits and "<" in self.missing:
             raise ValueError("missing and half_limits: expected one of them for values such as <0.5, got both")
         for name in ("skip_rows", "skip_footer"):

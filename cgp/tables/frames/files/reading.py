@@ -75,9 +75,8 @@ def _read(path: Path, options: ReadOptions) -> TableFile:
     cells = cells_of(source.grid, layout)
     if absent := [name for name in (*options.long, *options.leave, *options.numbers) if name not in cells]:
         raise ValueError(f"expected columns of the table, {[*cells]}, got {absent}{meant(absent, cells)}")
-    by_time = replace(options, index=options.long[1:2]) if options.long else options
-    layout, cells = (layout, cells) if is_typed else _filled_rows(layout, cells, by_time)
-    layout, cells, rows = _once_each(layout, cells, by_time)
+    layout, cells = (layout, cells) if is_typed else _filled_rows(layout, cells, options)
+    layout, cells, rows = _once_each(layout, cells, options)
     others = cells.drop(columns={*rows.columns, *options.long[:1]})
     columns = columns_of(others, options, source.grid.delimiter, calendar_columns(cells, rows))
     if not columns.numbers:

@@ -68,7 +68,8 @@ class Rows(NamedTuple):
 
 def rows_of(cells: Any, options: ReadOptions) -> Rows:
     """What the rows of a frame of text are known by."""
-    named = [] if options.index is None or isinstance(options.index, bool) else [*options.index]
+    index = () if options.index is None or isinstance(options.index, bool) else options.index
+    named = [*(options.long[1:-1] or index)]
     if absent := [name for name in (*named, *options.inputs) if name not in cells]:
         raise ValueError(f"expected columns of the table, {[*cells]}, got {absent}{meant(absent, cells)}")
     if named:
@@ -114,7 +115,8 @@ def _named(cells: Any, names: list[str], options: ReadOptions) -> Rows:
         pairs = zip(days, *(cells[name] for name in names[1:]), strict=True)
         odd = next((texts for texts in pairs if not looks_like_time(" ".join(texts))), ())
         such = f" with {', '.join(map(repr, odd))} in a row" if odd else ""
-        raise ValueError(f"index: expected one column, or one of dates and one of times of day, got {names}{such}")
+        asked = "long" if options.long else "index"
+        raise ValueError(f"{asked}: expected one column, or one of dates and one of times of day, got {names}{such}")
     return joined
 
 
@@ -164,8 +166,9 @@ def _joined(cells: Any, options: ReadOptions, *, is_asked: bool = False) -> Rows
     days = cells.assign(**{names[0]: cells[names[0]].str.removesuffix(midnight)})
     texts = days[names[0]].str.cat(cells[names[1:]], sep=" ").rename(" ".join(names))
     form, hours = options.time_format, cells[names[-1]]
-    if form is None and all(_plain(name) in _CALENDAR for name in names):
-        form = " ".join(_CALENDAR[_plain(name)] for name in names)
+    units = [_CALENDAR.get(_plain(name), "") for name in names]
+    if form is None and all(units) and "%Y" in units:  # without a year a day may be a date
+        form = " ".join(units)
     is_clock = is_asked or _plain(names[-1]) in _HOURS
     is_hour = form is None and is_clock and hours.str.fullmatch(r"\d{1,2}").all()
     if form is None and not is_hour and not hours.str.match(r"\d" if is_clock else r"\d{1,2}:\d\d").all():

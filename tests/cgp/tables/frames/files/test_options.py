@@ -22,10 +22,11 @@ def test_words_stand_for_signs_and_names_for_lists():
         ({"thousands": "x"}, "thousands: expected one of"),
         ({"decimal": ",", "thousands": ","}, "decimal and thousands: expected different signs, got ',' for both"),
         ({"index": True}, "index: expected names of columns, or False, got True"),
-        ({"long": ["a", "b"]}, r"long: expected three columns, of series, time and value, got \['a', 'b'\]"),
+        ({"long": ["a", "b"]}, r"long: expected columns of series, time and value, or .* value, got \['a', 'b'\]"),
         ({"long": "a, b,c"}, r"got \['a, b,c'\]: say long=\['a', 'b', 'c'\]"),
         ({"skip_rows": -1}, "skip_rows: expected a number of lines, got -1"),
         ({"index": ["n"], "inputs": ["m"]}, "index and inputs: expected one of them, got both"),
+        ({"index": ["n"], "long": ["a", "b", "c"]}, "index and long: expected one of them, got both"),
         ({"skip_footer": -1}, "skip_footer: expected a number of lines, got -1"),
     ],
 )

@@ -120,6 +120,32 @@ def test_series_below_each_other(read):
     assert written(with_rows).splitlines()[2:4] == ["S,2020-01-30,2.0", "S,2020-01-31,2.0"]
 
 
+CLOCKED = "site,day,hour,level\n" + "".join(
+    f"{site},2024-01-3{k // 24},{k % 24:02d}:00,{'' if (site, k) == ('S', 3) else k + 0.5}\n"
+    for k in range(48)
+    for site in "NSW"
+    if (site, k) != ("N", 30)
+)
+
+
+def test_series_may_have_dates_and_times_of_day_apart(read):
+    """Absent rows are added in both columns; a column that is none of them is refused by its name."""
+    with pytest.raises(UnclearError) as refused:
+        read(CLOCKED)
+    assert "say --long site,day,hour,level if 'site' names series, or --index day hour" in refused.value.flags
+    with pytest.raises(UnclearError, match="'site' tells them apart: say long="):
+        read(CLOCKED, index=["day", "hour"])
+    table = read(CLOCKED, long=["site", "day", "hour", "level"], every="1h")
+    assert table.frame.shape == (48, 3)
+    assert table.frame.index.name == "day hour"
+    assert table.frame["S"].isna().sum() == table.frame["N"].isna().sum() == 1
+    lines = written(table).splitlines()
+    assert "S,2024-01-30,03:00,2.0" in lines
+    assert "N,2024-01-31,06:00,2.0" in lines
+    with pytest.raises(ValueError, match="long: expected one column, or one of dates and one of times of day, got .*"):
+        read(CLOCKED, long=["site", "day", "level", "level"])
+
+
 def test_series_have_one_value_at_a_time(read):
     for text, message in (
         (
