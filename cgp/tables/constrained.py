@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,6 +35,7 @@ _CHAINS, _OF_A_MEMBER = 50, 4  # chains, and of each member of a mixture at leas
 _DRAWS, _FEWEST_DRAWS, _MOST_DRAWN = 1000, 200, 5_000_000  # for moments; values that are held
 _FEW = 1000  # rows that are drawn by a root of their covariance
 _LINEARISED, _STEP, _NEAR = 4, 1.0, 0.1  # times, and deviations by which the mode moves, and may move still
+_NAMED = 5  # totals in a warning
 _AT_AN_END = 1e-9  # of a total's size
 _ROUNDING = 1e-6  # of a total and its readings: what is left is at an end
 
@@ -209,11 +211,24 @@ def check_ends(sums: Sums, table: Table, transforms: Transforms) -> None:
 
     Raises:
         ValueError: if there are some, unless what is missing is at an end that has a probability of its own.
+
+    Warns:
+        UserWarning: if it is: these values are filled with the end.
     """
     at, columns = np.nonzero(table.known)
     values, rows = table.values[at, columns], np.column_stack([table.inputs[at], columns])
     given = _of_reading_size(sums, values, columns).given(torch.as_tensor(rows), torch.as_tensor(values))
-    _settled(given, transforms, given.places[:, -1].long().numpy())
+    outputs = given.places[:, -1].long().numpy()
+    if not (settled := _settled(given, transforms, outputs)).any():
+        return
+    names = np.array(given.names, dtype=object)[np.unique(given.sums.numpy()[settled])]
+    ends = " or ".join(f"{end:g}" for end in np.unique(_ends(transforms, outputs[settled])[:, 0]))
+    warnings.warn(
+        f"totals: nothing is left for {len(given.places[settled].unique(dim=0))} missing values of "
+        f"{', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''}, which are filled with {ends}",
+        UserWarning,
+        stacklevel=4,
+    )
 
 
 def _settled(given: GivenSums, transforms: Transforms, outputs: Array) -> NDArray[np.bool_]:

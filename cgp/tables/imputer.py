@@ -150,7 +150,7 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         Warns:
             UserWarning: if a value looks like a code for what is missing, a column with gaps has one value only, or
                 times repeat, or a total reaches over rows before the first or after the last one, which are taken for
-                rows without a value.
+                rows without a value, or leaves nothing for what is missing of a rectified column.
         """
         for name in ("conformal_", "panel_", "regressor_", "tails_", "transforms_"):  # of another table
             if hasattr(self, name):

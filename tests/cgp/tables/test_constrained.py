@@ -194,7 +194,10 @@ def test_days_for_which_a_total_leaves_no_rain_are_dry(rest, months):
     totals = full["rain"].groupby(full.index.to_period("M")).sum()
     totals["2023-02"] = frame["rain"][full.index.month == 2].sum() + rest
     imputer = CorrelatedGPImputer(transforms={"rain": "rectified"}, **OPTIONS)
-    filled = imputer.fit(frame, totals={"rain": totals[months]}).transform(frame)
+    with pytest.warns(
+        UserWarning, match="totals: nothing is left for 2 missing values of 'rain' 2023-02, which are .* 0"
+    ):
+        filled = imputer.fit(frame, totals={"rain": totals[months]}).transform(frame)
     of_dry = [filled, imputer.std_, *imputer.interval(0.95), *imputer.draws(3)]
     np.testing.assert_array_equal([each["rain"][dry] for each in of_dry], 0.0)
     assert (filled["rain"][wet] > 0.0).all()
