@@ -1,7 +1,9 @@
 """Helpers of several tests."""
 
 import math
+from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import scipy
@@ -16,6 +18,36 @@ def moved(module: Any, by: float = 0.3) -> Any:
         if parameter.requires_grad:
             parameter.add_(by * torch.randn_like(parameter))
     return module
+
+
+def moments_of_draws(draw: Callable[[int], torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and covariance of draws that are affine in normals: their values at no normals, and their outer effects.
+
+    ``draw`` takes a count and returns draws ``(count, t)``. It is given normals of which one is 1 in each draw, none in
+    the last.
+    """
+    randn, probe, sizes = torch.randn, 97, []
+
+    def recorded(*shape, **options):
+        normals = randn(*shape, **options)
+        sizes.append(normals.numel() // probe)
+        return normals
+
+    with patch("torch.randn", recorded):
+        draw(probe)
+    count, places = sum(sizes) + 1, iter(torch.arange(sum(sizes)).split(sizes))
+
+    def units(*shape, **options):
+        normals = randn(*shape, **options)
+        (axis,) = (i for i, size in enumerate(normals.shape) if size == count)
+        moved = normals.movedim(axis, -1)
+        moved.copy_(torch.eye(count)[next(places)].reshape(moved.shape))
+        return normals
+
+    with patch("torch.randn", units):
+        *draws, mean = draw(count)
+    effects = torch.stack(draws) - mean
+    return mean, effects.mT @ effects
 
 
 class Sizes(TorchDispatchMode):

@@ -13,6 +13,7 @@ from cgp.statespace.processes import matern_process
 from cgp.statespace.products import covariance_columns
 from cgp.statespace.space import state_space
 from cgp.statespace.totals import Terms
+from tests.cgp.helpers import moments_of_draws
 from tests.cgp.statespace.test_space import noise_of, posterior_of, prior, problem, space_of
 
 CLOSE = partial(torch.testing.assert_close, rtol=1e-8, atol=1e-8)
@@ -96,11 +97,7 @@ def test_sums_of_unknown_readings_are_dense(posterior):
     weights = torch.linspace(-1.0, 2.0, len(cells), dtype=torch.float64)
     terms = Terms(*np.divmod(cells.numpy(), p.y.shape[1]), weights.numpy(), np.zeros(len(cells), dtype=int))
     CLOSE(found.total_variances(cells, terms, readings), (weights @ expected @ weights)[None])
-    count = 20_000
-    draws = found.draw(count, cells, readings, torch.Generator().manual_seed(0))
-    assert ((draws.mean(0) - mean).abs() <= 6 * (variance / count).sqrt() + 1e-9).all()
-    spread = ((variance[:, None] * variance + expected**2) / count).sqrt()
-    assert ((draws.T.cov() - expected).abs() <= 6 * spread + 1e-9).all()
+    CLOSE(moments_of_draws(lambda count: found.draw(count, cells, readings)), (mean, expected))
 
 
 @pytest.mark.parametrize("of_readings", [False, True])
