@@ -20,6 +20,7 @@ TEST_ENV := OMP_NUM_THREADS=1 MPLBACKEND=Agg
 # Threads that wait must not spin, or they take the cores from the other test process.
 PLAIN_ENV := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE OPENBLAS_CORETYPE=Nehalem \
   OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive MPLBACKEND=Agg
+DOCS_ENV = $(TEST_ENV)
 
 # $(1): name of the environment, $(2): uv's resolution. Bytecode is compiled at once: a warning of a library's syntax is not ours.
 define test_resolved
@@ -34,7 +35,7 @@ export PIP_NO_INPUT := 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-quick bench-quick test test-plain test-lowest test-latest mutants lint docs clean
+.PHONY: help install demo demo-quick bench-quick test test-plain test-lowest test-latest mutants lint docs docs-plain clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -55,10 +56,9 @@ bench-quick: $(INSTALLED) ## Rerun one cell of TSI-Bench in a minute or two (CGP
 test: $(INSTALLED) ## Run the default tests and the doctests (TEST_ARGS="-m slow" for others)
 	$(TEST_ENV) $(BIN)/python -m pytest -n $(JOBS) $(TEST_ARGS)
 
-test-plain: $(INSTALLED) ## Run what trains or prints numbers (tests, doctests, pages) in plainer arithmetic: it must come out the same
+test-plain: $(INSTALLED) ## Run the tests and doctests that train or print numbers in plainer arithmetic: they must come out the same
 	$(PLAIN_ENV) $(BIN)/python -m pytest -n $(JOBS) -m "trains and not slow and not gpu and not data" tests
 	$(PLAIN_ENV) $(BIN)/python -m pytest -n $(JOBS) cgp models
-	$(PLAIN_ENV) $(BIN)/python -m pytest -n $(JOBS) -m slow tests/test_docs.py
 
 test-lowest: $(INSTALLED) ## Run the default tests on the lowest versions that setup.cfg allows, in an environment of their own
 	$(call test_resolved,lowest,lowest-direct)
@@ -77,8 +77,11 @@ lint: $(INSTALLED) ## Check style, docstrings, types and the direction of import
 
 docs: $(INSTALLED) ## Run the code of the pages and build them into docs/_build/html, four minutes; a warning is an error
 	@echo "Running the code of the pages, then building docs/_build/html: four minutes on two quiet cores, longer on busy ones"
-	$(TEST_ENV) $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	$(DOCS_ENV) $(BIN)/python -m sphinx -W --keep-going -q -j $(JOBS) -b html docs docs/_build/html
 	@echo "Built: docs/_build/html/index.html"
+
+docs-plain: DOCS_ENV = $(PLAIN_ENV)
+docs-plain: docs ## The same in plainer arithmetic: the pages must print the same
 
 clean: ## Remove what was built, but neither the environment nor any run
 	rm -rf build dist cgp.egg-info $(VENV)-lowest $(VENV)-latest docs/_build docs/gallery .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -7,6 +7,7 @@ import pydoc
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import is_typeddict
 
 import pytest
@@ -35,7 +36,7 @@ pages = importlib.import_module("pages")
 
 
 @pytest.mark.slow  # the build of the pages runs them as well
-@pytest.mark.parametrize("page", [*pages.PAGES, *pages.THREADS], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.stem)
 def test_pages_print_their_outputs(page):
     assert pages.differences(page, pages.run(page)) == []
 
@@ -55,6 +56,20 @@ def test_output_is_compared_up_to_the_last_digit_and_seconds(tmp_path):
     assert pages.differences(page, ["NLL 0.379 on 400 labels in 7.0 s\n"]) == []
     for other in ("NLL 0.381 on 400 labels in 24.3 s", "NLL 0.378 on 401 labels in 24.3 s", "ECE 0.378 on 400 labels"):
         assert len(pages.differences(page, [other])) == 1
+
+
+@pytest.mark.parametrize("printed", ["NLL 0.378", "NLL 0.376"])
+def test_a_build_warns_of_a_page_that_prints_something_else(printed, tmp_path, monkeypatch, caplog):
+    """And a warning is an error of `make docs`."""
+    logging = pytest.importorskip("sphinx.util.logging")
+    page = tmp_path / "page.md"
+    page.write_text(f"```python\nprint('NLL 0.378')\n```\n\n```text\n{printed}\n```\n")
+    monkeypatch.setattr(pages, "PAGES", (page,))
+    monkeypatch.setattr(pages, "BUILT", tmp_path / "images")
+    monkeypatch.setattr(logging.getLogger(pages.__name__).logger, "propagate", True)
+    pages._build(SimpleNamespace(parallel=1))
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * (printed != "NLL 0.378")
+    assert printed in caplog.text or not caplog.records
 
 
 def test_sentences_of_an_output_wrap_and_its_columns_do_not():
@@ -192,7 +207,7 @@ def test_a_build_draws_into_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr(pages, "BUILT", tmp_path / "_build" / "images", raising=False)
     before = tracked.read_bytes()
     try:
-        pages._build(None)
+        pages._build(SimpleNamespace(parallel=1))
         assert tracked.read_bytes() == before
     finally:
         tracked.write_bytes(before)

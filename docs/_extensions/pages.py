@@ -21,10 +21,12 @@ import textwrap
 import time
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, redirect_stdout
 from copy import deepcopy
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -56,13 +58,12 @@ GUIDES = (
     "markov",
 )
 GUIDES += ("correlation", "regression", "regression-more", "saving", "training")
-THREADS = tuple(sorted((DOCS / "notes").glob("thread-*.md")))
-"""Texts for open threads elsewhere: run by the tests, not by a build."""
 PAGES = (
     DOCS.parent / "README.md",
     DOCS / "tutorial-tables.md",
     TUTORIAL,
     *(DOCS / "guides" / f"{name}.md" for name in GUIDES),
+    *sorted((DOCS / "notes").glob("thread-*.md")),  # texts for open threads elsewhere
 )
 
 _PRECISION = "default dtype"
@@ -198,19 +199,20 @@ def _close(expected: str, now: str) -> bool:
     return abs(float(expected.replace("−", "-")) - float(now.replace("−", "-"))) <= (0 if whole else 1.01 * unit)
 
 
-def _build(_: Sphinx) -> None:
-    """Run every page; one that prints something else is a warning, hence an error of the build."""
+def _build(app: Sphinx) -> None:
+    """Run every page, in as many processes as the build has; other output is a warning, hence an error of the build."""
     from sphinx.util import logging
 
     log = logging.getLogger(__name__)
     BUILT.mkdir(parents=True, exist_ok=True)
     begin = time.monotonic()
-    for number, page in enumerate(PAGES, 1):
-        found = differences(page, run(page, BUILT))
-        # Printed, as the build is told to be quiet but for warnings.
-        print(f"{number} of {len(PAGES)} pages run, {time.monotonic() - begin:.0f} s: {page.name}", flush=True)
-        for difference in found:
-            log.warning(difference)
+    with ProcessPoolExecutor(app.parallel, get_context("spawn")) as pool:
+        runs = (pool.map if app.parallel > 1 else map)(partial(run, folder=BUILT), PAGES)
+        for number, (page, printed) in enumerate(zip(PAGES, runs, strict=True), 1):
+            # Printed, as the build is told to be quiet but for warnings.
+            print(f"{number} of {len(PAGES)} pages run, {time.monotonic() - begin:.0f} s: {page.name}", flush=True)
+            for difference in differences(page, printed):
+                log.warning(difference)
     print("Next: the examples of the gallery that changed, then the pages: a minute or two more", flush=True)
 
 
