@@ -295,17 +295,12 @@ def test_cross_validation_and_a_search_of_structures():
     """Fills of the folds' test rows carry what a regression needs; both run through scikit-learn's own tools."""
     values, table = rows_of_factors()
     target = values @ np.array([1.0, -1.0, 0.5, 2.0])
-    scores = {}
-    for name, imputer in (
-        ("gp", CorrelatedGPImputer(**QUICK | {"inference": MAP(max_steps=30)})),
-        ("ridge", IterativeImputer()),
-    ):
-        scores[name] = cross_val_score(make_pipeline(imputer, LinearRegression()), table, target, cv=2).mean()
-    assert scores["gp"] > scores["ridge"] - 0.02
+    ridge = cross_val_score(make_pipeline(IterativeImputer(), LinearRegression()), table, target, cv=2).mean()
     grid = {"correlatedgpimputer__structure": ["independent", "coregionalised"]}
-    pipeline = make_pipeline(CorrelatedGPImputer(**QUICK | {"inference": MAP(max_steps=30)}), LinearRegression())
-    search = GridSearchCV(pipeline, grid, cv=2).fit(table, target)
+    imputer = CorrelatedGPImputer(**QUICK | {"inference": MAP(num_starts=1, max_steps=20)})
+    search = GridSearchCV(make_pipeline(imputer, LinearRegression()), grid, cv=2).fit(table, target)
     assert search.best_params_ == {"correlatedgpimputer__structure": "coregionalised"}
+    assert search.best_score_ > ridge - 0.02
 
 
 def test_rows_of_the_fit_are_known_whatever_they_come_as():

@@ -1,15 +1,18 @@
 """Totals of columns that are known: fits with them, what comes out, and what is refused."""
 
+import copy
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from cgp.regression import Windows
+from cgp.regression import MAP, Windows
 from cgp.tables import CorrelatedGPImputer, KnownTotals
 from cgp.tables.frames.table import read_table
 from cgp.tables.known import known_sums, rounded, warn_of_beyond
 
 DAYS = 60
+QUICK = {"structure": "coregionalised", "inference": MAP(num_starts=1, max_steps=30), "random_state": 0}
 
 
 def series(index=None):
@@ -29,8 +32,7 @@ def weekly(full, column="rain"):
 def fitted():
     full, frame = series()
     totals = weekly(full)[:8]
-    options = {"structure": "coregionalised", "inference": "map", "random_state": 0}
-    return CorrelatedGPImputer(**options).fit(frame, totals={"rain": totals}), full, frame, totals
+    return CorrelatedGPImputer(**QUICK).fit(frame, totals={"rain": totals}), full, frame, totals
 
 
 def by_week(frame, totals):
@@ -68,9 +70,7 @@ def test_it_is_written_and_read_with_its_totals(fitted, tmp_path):
 def test_later_readings_are_taken_from_the_totals(fitted):
     imputer, full, frame, totals = fitted
     known = full.assign(flow=frame["flow"].where(frame.index < "2023-01-05"))[2:5]
-    other = CorrelatedGPImputer(structure="coregionalised", inference="map", random_state=0).fit(
-        frame, totals={"rain": totals}
-    )
+    other = copy.deepcopy(imputer)
     later = frame.index[-1] + pd.to_timedelta([1, 2], unit="D")
     other.update(pd.DataFrame({"flow": [20.0, 21.0], "rain": [np.nan, 41.0]}, index=later))
     both = frame.combine_first(known[["rain"]])
@@ -82,7 +82,7 @@ def test_later_readings_are_taken_from_the_totals(fitted):
 
 def test_the_order_of_columns_does_not_matter(fitted):
     imputer, _, frame, totals = fitted
-    other = CorrelatedGPImputer(structure="coregionalised", inference="map", random_state=0)
+    other = CorrelatedGPImputer(**QUICK)
     filled = other.fit_transform(frame[["rain", "flow"]], totals=totals.rename("rain"))
     pd.testing.assert_frame_equal(filled[["flow", "rain"]], imputer.transform(frame), rtol=1e-8)
 
@@ -91,7 +91,7 @@ def test_part_of_a_column_by_its_mean_with_noise():
     full, frame = series()
     frame = full.assign(rain=full["rain"].where((full.index < "2023-02-01") | (full.index >= "2023-02-15")))
     means = full["rain"].groupby(full.index.to_period("M")).mean()
-    imputer = CorrelatedGPImputer(structure="coregionalised", inference="map", random_state=0)
+    imputer = CorrelatedGPImputer(**QUICK)
     for noise, is_exact in ((0.0, True), (25.0, False)):
         filled = imputer.fit_transform(frame, totals={"rain": KnownTotals(means[1:2] + 3.0, mean=True, noise=noise)})
         assert (abs(filled["rain"]["2023-02"].mean() - means.iloc[1] - 3.0) < 1e-10) == is_exact
@@ -160,12 +160,12 @@ def test_totals_reach_over_the_ends_of_the_table_at_its_step(index, total, ends,
 
 def test_totals_beyond_the_ends_are_those_of_a_table_with_more_rows():
     full, frame = series()
-    totals, options = weekly(full), {"structure": "coregionalised", "inference": "map", "random_state": 0}
+    totals = weekly(full)
     some = frame[2:-2]
     with pytest.warns(UserWarning, match="2 before its first and 5 after its last"):
-        imputer = CorrelatedGPImputer(**options).fit(some, totals={"rain": totals})
+        imputer = CorrelatedGPImputer(**QUICK).fit(some, totals={"rain": totals})
     more = some.reindex(pd.date_range("2023-01-02", "2023-03-05"))
-    other = CorrelatedGPImputer(**options).fit(more, totals={"rain": totals})
+    other = CorrelatedGPImputer(**QUICK).fit(more, totals={"rain": totals})
     for found, expected in ((imputer.transform(some), other.transform(more)), (imputer.std_, other.std_)):
         pd.testing.assert_frame_equal(
             found, expected.loc[some.index], atol=0.05, check_freq=False
@@ -177,9 +177,7 @@ def test_totals_beyond_the_ends_are_those_of_a_table_with_more_rows():
 def test_logarithms_have_totals_that_reach_over_the_ends():
     full = series()[0][:"2023-02-26"]  # whole weeks
     some = full.assign(rain=full["rain"].where(full.index < "2023-02-15"))[2:-2]
-    imputer = CorrelatedGPImputer(
-        transforms={"rain": "log"}, structure="coregionalised", inference="map", random_state=0
-    )
+    imputer = CorrelatedGPImputer(transforms={"rain": "log"}, **QUICK)
     with pytest.warns(UserWarning, match="reach over rows"):
         imputer.fit(some, totals={"rain": weekly(full)})
     filled = imputer.transform(some)
@@ -258,8 +256,7 @@ def test_other_solvers_refuse_totals():
 def test_columns_with_totals_are_not_transformed_unless_asked():
     full, frame = series()
     totals = {"rain": weekly(full)[:8]}
-    options = {"structure": "coregionalised", "inference": "map", "random_state": 0}
-    imputer = CorrelatedGPImputer(transforms={"rain": "auto", "flow": "log"}, **options).fit(frame, totals=totals)
+    imputer = CorrelatedGPImputer(transforms={"rain": "auto", "flow": "log"}, **QUICK).fit(frame, totals=totals)
     assert imputer.transforms_.changed == [0]
     pd.testing.assert_series_equal(by_week(imputer.transform(frame), totals["rain"]), totals["rain"], rtol=1e-10)
     np.testing.assert_allclose(imputer.aggregate("W").total["rain"][:8], totals["rain"])
