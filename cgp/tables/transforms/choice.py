@@ -21,7 +21,7 @@ from .columns import Transforms
 from .kinds import BoxCox, Logit, Rectified, Transform, Unchanged, YeoJohnson
 from .names import AUTO, check_name
 
-__all__ = ["as_they_are", "chosen_transforms", "has_atoms", "restored_setting", "setting_content"]
+__all__ = ["as_they_are", "asked_to_change", "chosen_transforms", "has_atoms", "restored_setting", "setting_content"]
 
 Array = NDArray[Any]
 
@@ -86,9 +86,15 @@ def as_they_are(asked: Any, table: Table) -> dict[Any, Any]:
     return {key: None if each == AUTO else each for key, each in pairs}
 
 
-def has_atoms(asked: Any, table: Table) -> bool:
+def asked_to_change(asked: Any, table: Table, summed: Sequence[int]) -> list[int]:
+    """The columns, of those whose sums are known, that have a transform: "auto" leaves them as they are."""
+    wishes = _by_column(asked, table)
+    return [p for p in summed if _wish(wishes[p]) not in (AUTO, Unchanged())]
+
+
+def has_atoms(asked: Any, table: Table, summed: Sequence[int] = ()) -> bool:
     """Whether a column has a bound that many of its values are at, asked for or by their number."""
-    wishes = _wishes(asked, table, table.values[ordered_rows(table.inputs)])
+    wishes = _wishes(asked, table, table.values[ordered_rows(table.inputs)], with_ends=not len(summed))
     return any(each == Rectified.name or isinstance(each, Rectified) for each in wishes)
 
 

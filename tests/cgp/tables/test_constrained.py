@@ -4,6 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cgp.regression import CorrelatedGPRegressor
+from cgp.regression.solvers.choice import Cost
 from cgp.tables import CorrelatedGPImputer, KnownTotals, constrained, slices
 from cgp.tables.transforms.kinds import BoxCox, Logit
 
@@ -204,6 +206,20 @@ def test_days_for_which_a_total_leaves_no_rain_are_dry(rest, months):
     known = totals[months].to_numpy()
     np.testing.assert_allclose(imputer.aggregate("month").total["rain"].to_numpy()[months], known, rtol=1e-9)
     np.testing.assert_array_equal(imputer.aggregate("month").std["rain"].to_numpy()[months], 0.0)
+
+
+@pytest.mark.parametrize(("kind", "times"), [(None, 1.0), ("log", 1.0), ("rectified", 3.5)])
+def test_expected_seconds_are_those_of_a_fit_without_curved_totals(kind, times, monkeypatch):
+    """And of a thousand draws that have them, for which nothing is learned again."""
+    asked, second = [], Cost(1.0, 8.0)
+    monkeypatch.setattr(CorrelatedGPRegressor, "estimate", lambda *_, **options: asked.append(options) or second)
+    full = with_dry_gaps()[0] + (kind == "log")
+    frame = full.mask(np.tile(np.arange(90)[:, None] % 7 == 3, 2))
+    totals = {"rain": full["rain"].groupby(full.index.to_period("M")).sum()}
+    seconds = CorrelatedGPImputer(transforms={"rain": kind}).estimate(frame, totals=totals).seconds
+    assert seconds == times
+    assert (asked[0]["totals"] is None) == (kind is not None)
+    assert times * (asked[0]["passes"] - 1.0) == pytest.approx(0.0 if kind is None else 20.0)
 
 
 def test_totals_of_readings_alone_leave_a_transformed_column_its_draws():
