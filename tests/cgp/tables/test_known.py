@@ -12,7 +12,7 @@ from cgp.tables.frames.table import read_table
 from cgp.tables.known import known_sums, rounded, warn_of_beyond
 
 DAYS = 60
-QUICK = {"structure": "coregionalised", "inference": MAP(num_starts=1, max_steps=30), "random_state": 0}
+QUICK = {"structure": "coregionalised", "inference": MAP(num_starts=1), "random_state": 0}
 
 
 def series(index=None):

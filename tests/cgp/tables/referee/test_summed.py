@@ -88,7 +88,7 @@ def test_values_move_as_little_as_totals_need():
 
 def test_every_method_has_the_totals_of_hidden_blocks():
     full, frame = table()
-    inference = MAP(num_starts=1, max_steps=30)
+    inference = MAP(num_starts=1)
     imputer = CorrelatedGPImputer(structure="coregionalised", inference=inference, random_state=0)
     methods = {"lines": LinearInterpolation(), "ridge": LaggedRidge(), "the GP": imputer}
     without = assess_gaps(frame, methods=methods, maskings=2, share=0.2)
