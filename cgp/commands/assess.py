@@ -86,7 +86,7 @@ def run(parsed: argparse.Namespace) -> None:
     answering = None if parsed.risk is None else _answering(report, parsed.risk, parsed.level or _LEVEL)
     found = [network.answered(report, part, parsed.method, with_risk=answering is not None) for part in new.values()]
     sentence = _in_flags(report.sentence)
-    advice = [sentence, *_advice(report, limits, known.of)]
+    advice = [sentence, *_advice(report, limits, known.of, with_risk=parsed.risk is not None)]
     advice += [] if answering is None else [_withheld(report, answering)]
     sys.stdout.write("\n\n".join([report.table(), *(textwrap.fill(part, 100) for part in advice)]) + "\n")
     write_picture(report.plot, parsed.picture)
@@ -190,7 +190,7 @@ def _in_flags(sentence: str) -> str:
     return re.sub(r"report\.apply\(model, ('[^']*')\)", r"--answer FILE TABLE --method \1", sentence)
 
 
-def _advice(report: Any, limits: dict[str, str], logits: str) -> list[str]:
+def _advice(report: Any, limits: dict[str, str], logits: str, *, with_risk: bool) -> list[str]:
     """What to do, in numbers."""
     lines, temperature = [], report.choices[report.method].parameter
     if report.method == "temperature" and logits == AS_SAVED:
@@ -199,10 +199,9 @@ def _advice(report: Any, limits: dict[str, str], logits: str) -> list[str]:
         which = logits.removeprefix("logarithms of the ")
         lines.append(f"Raise the {which} to the power {1 / temperature:.4g} and divide each row by its sum.")
     elif report.method != "as trained":
-        lines.append(
-            f"--answer FILE TABLE answers new inputs by the {report.method}; with --risk, which is about the network's "
-            "own answers, by these."
-        )
+        own = "the network's own answers, as --risk is about these: others need labels that they were not fitted to"
+        by_own = with_risk and report.choices[report.method].method.needs_train
+        lines.append(f"--answer FILE TABLE answers new inputs by {own if by_own else f'the {report.method}'}.")
     for name, limit in limits.items():
         lines.append(f"Flag inputs whose {name} is above {limit}: {100 * RATE:.0f} % of the labelled ones are.")
         if report.fitted[name].parts:

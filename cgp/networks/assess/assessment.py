@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Assessment", "Choice", "Detection"]
 
+_SPREAD = 0.7  # of a row, over which the detectors of a set are spread
+
 
 class Choice(NamedTuple):
     """A method fitted to all labels, the factor of its amplitudes (0 without) and its temperature or scale ``(C,)``."""
@@ -294,15 +296,19 @@ class Assessment:
         shown = dict.fromkeys((first, *filter(None, self.detectors.values())))
         rows: dict[str, list[tuple[float, Detection]]] = {}
         for place, scores in enumerate(self.detection.values()):
-            for step, label in enumerate(label for label in shown if label in scores):
-                rows.setdefault(label, []).append((place + 0.2 * step, scores[label]))
+            there = [label for label in shown if label in scores]
+            for step, label in enumerate(there):  # about the name of the set
+                place_of_label = place + _SPREAD * ((step + 0.5) / len(there) - 0.5)
+                rows.setdefault(label, []).append((place_of_label, scores[label]))
         for label, marks in rows.items():
             places, detections = zip(*marks, strict=True)
             errors = [2 * d.error if np.isfinite(d.error) else 0.0 for d in detections]
             ax.errorbar([d.auroc for d in detections], places, xerr=errors, fmt="o", label=label)
         ax.axvline(0.5, color="0.6", lw=0.9)
+        for place in range(1, len(self.detection)):
+            ax.axhline(place - 0.5, color="0.9", lw=0.6)
         ax.set(xlabel="AUROC", yticks=range(len(self.detection)), yticklabels=list(self.detection))
-        ax.set_ylim(len(self.detection) - 0.4, -0.6)
+        ax.set_ylim(len(self.detection) - 0.5, -0.5)
         ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0))
 
     def _row(self, method: str) -> str:

@@ -15,6 +15,7 @@ from cgp.networks.guarantees.conformal import conformal_quantile
 from cgp.networks.model.fingerprints import fingerprint
 from cgp.networks.model.inputs import input_batches, model_device, to_device
 from cgp.networks.model.named import State
+from cgp.networks.model.shared_prefix import SharedPrefix
 from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.predict.method import Training, as_assessed, settings_of, with_settings
 from cgp.networks.tasks import Classification, Task
@@ -234,7 +235,8 @@ class Detector:
 
     def _raw(self, model: nn.Module, inputs: Any, batch_size: int | None) -> dict[str, Array]:
         """The scores that are added."""
-        model, parts, first = as_assessed(uncompiled(model)), list[dict[str, Array]](), 0
+        model = SharedPrefix(as_assessed(uncompiled(model))).model  # in eval mode, whatever mode the model was left in
+        parts, first = list[dict[str, Array]](), 0
         for number, batch in enumerate(input_batches(model, inputs, batch_size)):
             given = to_device(batch.inputs, model_device(model))
             parts.append(self.of(Seen(model, self.task, given, number=number, first=first)))

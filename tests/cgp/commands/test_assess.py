@@ -155,11 +155,11 @@ def test_new_inputs_are_answered_by_the_network_where_a_risk_is_asked(saved, tmp
     labels, logits, table = halves[0]["labels"], halves[0]["logits"], tmp_path / "answers.csv"
     plain = ["assess", str(paths[0]), "--train", str(paths[1]), "--answer", str(paths[0]), str(table)]
     right = []
-    for more in ([], ["--risk", "0.5"]):
+    for more, by in (([], "the GP read-out"), (["--risk", "0.5"], "the network's own answers, as --risk is")):
         assert commands.main([*plain, *more]) == 0
+        assert f"--answer FILE TABLE answers new inputs by {by}" in " ".join(capsys.readouterr().out.split())
         classes = np.genfromtxt(table, delimiter=",", skip_header=1)[:, 1]
         right.append(float((classes == labels).mean()))
-    assert "--answer FILE TABLE answers new inputs by the GP read-out" in " ".join(capsys.readouterr().out.split())
     assert right[1] == (logits.argmax(-1) == labels).mean()
     assert right[0] > right[1] + 0.2
     assert commands.main([*plain, "--risk", "0.5", "--method", "readout"]) == 2

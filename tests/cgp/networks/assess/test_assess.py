@@ -283,6 +283,20 @@ def test_the_picture_shows_the_recommended_methods(report):
     assert ends[:, 0] == pytest.approx([0.78, 0.82])  # twice the error
 
 
+def test_every_detector_is_shown_beside_the_name_of_its_set(report):
+    """Of five sets, each of which recommends a score of its own."""
+    names = tuple(f"score {place}" for place in range(5))
+    gains = {best: [(0.1 if name == best else 0.0, 0.01) for name in names] for best in names}
+    sets = {f"like {best}": detectors(*gains[best], names=names) for best in names}
+    panel = dataclasses.replace(report, detection=sets).plot().axes[-1]
+    low, high = sorted(panel.get_ylim())
+    for bar in panel.containers:
+        places = np.asarray(bar.lines[0].get_ydata())
+        assert np.abs(places - np.arange(5)).max() < 0.4
+        assert low + 0.1 < places.min() < places.max() < high - 0.1
+    assert len(panel.containers) == 6
+
+
 def test_a_model_is_not_changed_and_converted_ones_keep_their_layers():
     model = convert(copy.deepcopy(trained()), layers="all").train()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
