@@ -10,7 +10,7 @@ from cgp.spelling import meant
 
 from .numbers import form_of_numbers, kind_of, looks_like_number, main_kind
 from .options import ReadOptions, UnclearError, option
-from .times import DECIMAL_HOURS, TimeForm, Times, looks_like_time, read_times
+from .times import DECIMAL_HOURS, DOTTED_MONTH, TimeForm, Times, looks_like_time, read_times
 
 __all__ = ["Rows", "calendar_columns", "holds_times_of_day", "rows_of"]
 
@@ -250,7 +250,8 @@ def _all_times(cells: Any, options: ReadOptions) -> tuple[dict[str, Times], list
     read: dict[str, Times] = {}
     problems: list[ValueError] = []
     numbers = [name for name in cells if cells[name].map(lambda text: not text or looks_like_number(text)).all()]
-    for name in cells.columns.drop([name for name in numbers if _plain(name) in ("year", "month")]):
+    parts = [name for name in numbers if _plain(name) in ("year", "month")]
+    for name in cells.columns.drop([name for name in parts if not cells[name].str.fullmatch(DOTTED_MONTH).all()]):
         try:
             times = None if (cells[name] == "").any() else _as_times(cells[name], options)
             if times is None and options.time_format is None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from .options import ReadOptions, UnclearError, option
 
-__all__ = ["DECIMAL_HOURS", "TimeForm", "Times", "looks_like_time", "read_times"]
+__all__ = ["DECIMAL_HOURS", "DOTTED_MONTH", "TimeForm", "Times", "looks_like_time", "read_times"]
 
 _CLOCK = (
     r"(?P<gap>T|_|,? +)(?P<hour>\d{1,2})(?P<point>[:.h])\d{2}((?P=point)(?P<second>\d{2})(?P<part>[.,]\d+)?)?"
@@ -33,6 +33,7 @@ _ORDERS: Mapping[str, Mapping[str, str]] = {
     "bn": {"": "by"},
 }
 _SAID = {"day": "day first", "month": "month first", "year": "year first", "": ""}
+DOTTED_MONTH = r"(?:0?[1-9]|1[0-2])\.(?:1[89]|2[01])\d\d"
 _WHOLE = {8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 _DOTTED = r"\d{1,2}\.\d{1,2}\.(?:\d{4}|\d{2})(?:[ T].*)?"
 _MIDNIGHT = r"(?<=[T_ ])24(?=[:.h]00(?:[:.]00)?)"
@@ -96,6 +97,8 @@ def read_times(cells: Any, options: ReadOptions, *, is_whole: bool = False) -> T
                 f"time_format: expected times as {form!r} in {cells.name!r}, got {texts[values.isna()].iloc[0]!r}"
             )
         return _times(cells, texts, values, TimeForm(form, shortest))
+    if texts.str.fullmatch(DOTTED_MONTH).all() and (months := _dotted_months(texts, options)) is not None:
+        return _times(cells, texts, months, TimeForm("%m.%Y", shortest))
     if texts.str.fullmatch(_QUARTER).all():
         starts = pd.PeriodIndex(texts.str.replace(r"[-_ ]", "", regex=True), freq="Q").to_timestamp().to_series()
         return _times(cells, texts, starts, TimeForm(re.sub(_QUARTER, r"%Y\2Q%q", longest), shortest))
@@ -111,6 +114,23 @@ def read_times(cells: Any, options: ReadOptions, *, is_whole: bool = False) -> T
     if re.fullmatch(r"%b.%y", form):
         _refuse_days_without_year(texts)
     return _times(cells, texts, read[first], TimeForm(form, shortest, _SAID[first] if len(read) == 1 else ""))
+
+
+def _dotted_months(texts: Any, options: ReadOptions) -> Any:
+    """Months such as 01.2024 that are in order, if they cannot be numbers: these have no leading zeros."""
+    import pandas as pd
+
+    months, numbers = pd.to_datetime(texts, format="%m.%Y"), texts.astype(float)
+    is_in_order = months.is_monotonic_increasing or months.is_monotonic_decreasing
+    if not is_in_order or months.dt.month.nunique() == 1 or texts.name in options.numbers:
+        return None
+    steps = numbers.diff().iloc[1:] * (1.0 if months.is_monotonic_increasing else -1.0)
+    if (steps < 0.0).any() or texts.str.startswith("0").any():
+        return months
+    raise UnclearError(
+        f"{texts.name!r}: {texts.iloc[0]!r} is a month of a year or a number: say {option('time_format', '%m.%Y')}, "
+        f"or {option('numbers', [str(texts.name)])}"
+    )
 
 
 def _times(cells: Any, texts: Any, values: Any, form: TimeForm) -> Times:

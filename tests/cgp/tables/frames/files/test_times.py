@@ -114,6 +114,22 @@ def test_months_without_days():
         read_times(pd.Series(["Jan-01", "Jan-02", "Jan-03"]), "t")
 
 
+@pytest.mark.parametrize("texts", [["10.2023", "11.2023", "1.2024"], ["03.2024", "02.2024"]])
+def test_months_with_points_are_times_where_they_cannot_be_numbers(texts):
+    """Numbers have no leading zeros, and these are not in order."""
+    times = read_times(pd.Series(texts), "t")
+    assert [f"{time.month}.{time.year}" for time in times.values] == [text.lstrip("0") for text in texts]
+    assert times.form.write(times.values) == texts
+
+
+def test_months_with_points_are_asked_about_where_they_may_be_numbers():
+    texts = pd.Series(["10.2023", "11.2023", "12.2023"])
+    with pytest.raises(UnclearError, match=r"'10.2023' is a month of a year or a number: say .*time_format.*numbers"):
+        read_times(texts, "t")
+    for numbers in (["1.1999", "1.2003", "1.2001"], ["1.1999", "1.2001"], ["12.2023", "3.2011", "7.2040"]):
+        assert read_times(pd.Series(numbers), "t") is None  # not in order, or months of the same name
+
+
 @pytest.mark.parametrize("between", ["", "-", " "])
 def test_quarters_are_their_first_days(between):
     quarters = pd.date_range("2018-01-01", periods=9, freq="QS")
