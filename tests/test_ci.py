@@ -73,7 +73,7 @@ def test_what_trains_is_run_again_in_other_arithmetic(pytestconfig: pytest.Confi
 
 def test_bytecode_is_kept_whatever_the_environment_says() -> None:
     """Rewriting and compiling the tests and the library takes a third of their collection, in every process anew."""
-    command = ["make", "--eval", "said:; @echo [$$PYTHONDONTWRITEBYTECODE]", "said"]
+    command = ["make", "--no-print-directory", "--eval", "said:; @echo [$$PYTHONDONTWRITEBYTECODE]", "said"]
     environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

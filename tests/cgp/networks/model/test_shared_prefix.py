@@ -181,7 +181,7 @@ def test_buffers_that_a_forward_pass_changes_are_those_of_the_copy():
     labels, plain = torch.arange(20) % 3, nn.Sequential(Counting()).eval()
     cgp.calibrate(model, [(x, labels)], num_samples=2)
     cgp.assess(model, [(x, labels)], num_samples=2, train=[(x + 1.0, labels)])
-    cgp.with_held_out(model, [(x, labels)], num_samples=2)
+    cgp.with_held_out(model, [(x + 2.0, labels)], num_samples=2)
     predict(model, x, 4)
     cgp.Detector("Mahalanobis").fit(plain, x, train=[(x, labels)]).score(plain, x)
     predict(calibrated(plain, x, labels), x)
