@@ -263,7 +263,8 @@ def _load_converted(path: Path, model: nn.Module | None, *, needs_heads: bool = 
 def _differences(path: Path, model: nn.Module) -> str:
     """What is different in a model than in the saved one: a few tensors by name."""
     with safe_open(str(path / _WEIGHTS), "pt") as tensors:
-        saved = {key: tuple(tensors.get_slice(key).get_shape()) for key in tensors.keys()}  # noqa: SIM118 (no dict)
+        names = tensors.keys()
+        saved = {name: tuple(tensors.get_slice(name).get_shape()) for name in names}
     own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     both = own.keys() & saved.keys()
     others = {f"{name} {own[name]} in place of {saved[name]}" for name in both if own[name] != saved[name]}
@@ -279,10 +280,11 @@ def _saved_heads(path: Path) -> dict[int, dict[str, Tensor]]:
     by_place: dict[str, dict[str, Tensor]] = {}
     for file in sorted(path.glob("*.safetensors")):
         with safe_open(str(file), "pt") as tensors:
-            for key in tensors.keys():  # noqa: SIM118 (no dict)
-                place, _, name = key.rpartition(".")
+            names = tensors.keys()
+            for each in names:
+                place, _, name = each.rpartition(".")
                 if f".{place}".endswith(".gp"):
-                    by_place.setdefault(place, {})[name] = tensors.get_tensor(key)
+                    by_place.setdefault(place, {})[name] = tensors.get_tensor(each)
     return {int(tensors["layer"]): tensors for tensors in by_place.values()}
 
 

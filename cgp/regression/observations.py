@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cgp.functional.linalg import cholesky
+
 from .sums import Bins, Sums, bins_of
 
 __all__ = [
@@ -318,8 +320,8 @@ def completed_covariance(rows: Tensor, ridge: float = 0.0, num_steps: int = 40) 
     both, y = seen.unsqueeze(-1) * seen.unsqueeze(-2), rows.nan_to_num()
     mean, covariance = rows.new_zeros(rows.shape[-1]), eye
     for _ in range(num_steps):
-        known = covariance * both + torch.diag_embed(1.0 - seen + _JITTER)
-        gains = covariance @ (torch.linalg.inv(known) * both)
+        root = cholesky(covariance * both + torch.diag_embed(1.0 - seen), name="covariance of a row", jitter=_JITTER)
+        gains = covariance @ (torch.cholesky_inverse(root) * both)
         filled = mean + (gains[which] @ ((y - mean) * seen[which]).unsqueeze(-1)).squeeze(-1)
         left = (counts[:, None, None] * (covariance - gains @ covariance)).sum(0)
         mean = filled.mean(0)

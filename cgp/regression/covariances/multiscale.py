@@ -101,8 +101,8 @@ class MultiScale(Structure):
             counts = factors_by_scale(observations.standardised().table, self.num_scales, unit)
             return replace(self, num_factors=counts).resolved(observations)
         if self.related is None:
-            related = any(self._shared) and observations.num_outputs <= WIDE and _has_long_gap(observations.table)
-            return replace(self, related=related).resolved(observations)
+            several = any(self._shared) and 1 < observations.num_outputs <= WIDE
+            return replace(self, related=several and _has_long_gap(observations)).resolved(observations)
         if isinstance(self.periods, str):
             order = np.argsort(observations.inputs[:, 0], kind="stable")
             seen = observations.observed.any(axis=0)
@@ -192,12 +192,13 @@ class MultiScale(Structure):
         return None if num_inducing is None else f"num_inducing: expected None, got {num_inducing!r}"
 
 
-def _has_long_gap(values: Tensor) -> bool:
-    """Whether a column of a table ``(T, P)`` that has values has a gap of more than a quarter of the rows."""
-    known = [each.nonzero()[:, 0].numpy() for each in ~values.isnan().mT]
-    ends = -1, len(values)
-    gaps = [np.diff(each, prepend=ends[0], append=ends[1]).max() - 1 for each in known if len(each)]
-    return bool(max(gaps) > _LONG_GAP * len(values))
+def _has_long_gap(observations: Observations) -> bool:
+    """Whether an output that has values has a gap of more than a quarter of the inputs where any was observed."""
+    _, places = np.unique(observations.inputs[:, 0], return_inverse=True)
+    known = [np.unique(places[seen]) for seen in observations.observed.T if seen.any()]
+    rows = np.unique(np.concatenate(known))
+    gaps = [np.diff(np.searchsorted(rows, each), prepend=-1, append=len(rows)).max() - 1 for each in known]
+    return bool(max(gaps) > _LONG_GAP * len(rows))
 
 
 def start_at_factors(covariance: AdditiveKernel, correlation: Tensor) -> None:

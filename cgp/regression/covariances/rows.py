@@ -239,10 +239,9 @@ class FactorLoadings(ProcessLoadings):
 
     def forward(self) -> Tensor:
         """The loadings of all processes, ``(*batch, P, R + P)``, or ``(*batch, P, R)``."""
-        if self.log_scales is None:
-            return self.factors
-        specific = torch.diag_embed(self.log_scales.exp())
-        loadings = specific if self.factors is None else torch.cat([self.factors, specific], dim=-1)
+        parts = [] if self.factors is None else [self.factors]
+        parts += [] if self.log_scales is None else [torch.diag_embed(self.log_scales.exp())]
+        loadings = torch.cat(parts, dim=-1)
         return loadings if self.relations is None else self.relations() @ loadings
 
 

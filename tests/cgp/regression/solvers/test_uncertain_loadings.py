@@ -45,16 +45,15 @@ def dense_features(model, places):
     """Posterior means of the shared processes at rows, and of what relations leave of each output."""
     rows, outputs = model.train_inputs[0], model.train_inputs[0][:, 1].long()
     K = sum(kernel(rows).to_dense() for kernel in model.covar_module.kernels) + torch.diag(model.noise())
-    weights, parts, left = torch.linalg.solve(K, model.residual()[:, None])[:, 0], [], torch.zeros(len(places), 0)
+    weights, parts, left = torch.linalg.solve(K, model.residual()[:, None])[:, 0], [], []
     for kernel in model.covar_module.kernels:
         scale, loadings = kernel.input_maps.all_scales.flatten()[0], kernel.loadings()
         gram = kernel.covar_module(places[:, :1] * scale, rows[:, :1] * scale).to_dense()
         parts += [(gram * loadings[outputs, r]) @ weights for r in range(loadings.shape[-1] - P)]
         if kernel.loadings.relations is not None:
-            before = torch.linalg.inv(kernel.loadings.relations()) @ loadings
-            more = torch.stack([(gram * (loadings[outputs] @ before[q])) @ weights for q in range(P)], dim=-1)
-            left = left + more if left.numel() else more
-    return torch.cat([torch.stack(parts, dim=-1), left], dim=-1)
+            before = torch.linalg.solve(kernel.loadings.relations(), loadings)
+            left.append(torch.stack([(gram * (loadings[outputs] @ before[q])) @ weights for q in range(P)], dim=-1))
+    return torch.cat([torch.stack(parts, dim=-1), *([sum(left)] if left else [])], dim=-1)
 
 
 def dense_outputs(model):
@@ -67,7 +66,8 @@ def dense_outputs(model):
         related = model.covar_module.kernels[0].loadings.relations is not None
         count = F.shape[-1] - (P - p) * related  # shared processes, and what is left of the preceding outputs
         V = torch.zeros(F.shape[-1], F.shape[-1], dtype=F.dtype)
-        V[:count, :count] = torch.linalg.inv(torch.eye(count) + F[:, :count].mT @ F[:, :count] / alone)
+        precision = torch.eye(count) + F[:, :count].mT @ F[:, :count] / alone
+        V[:count, :count] = torch.cholesky_inverse(torch.linalg.cholesky(precision))
         yield seen, K_p, F, V
 
 
