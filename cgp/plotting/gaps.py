@@ -277,9 +277,9 @@ def _filled_column(ax: Axes, x: Array, values: Array, low: Array, high: Array, m
     if missing.any():
         ax.fill_between(x, low, high, where=bridge, color=_FILLED, alpha=0.25, lw=0)
         ax.plot(x, np.where(bridge, values, math.nan), color=_FILLED, lw=0.9)
-        edges = np.pad(missing, 1)
-        starts, stops = np.flatnonzero(edges[1:] > edges[:-1]), np.flatnonzero(edges[1:] < edges[:-1])
-        short = np.repeat(stops - starts <= max(_SLIVER * len(x), 1.0), stops - starts)
+        bounds = np.flatnonzero(np.diff(np.pad(missing, 1)))  # of the gaps: where each starts and stops
+        lengths = bounds[1::2] - bounds[::2]
+        short = np.repeat(lengths <= max(_SLIVER * len(x), 1.0), lengths)
         at = np.flatnonzero(missing)[short]
         ax.plot(x[at], values[at], ls="", marker="o", ms=2.2, mew=0, color=_FILLED)
         alone = ~missing & np.pad(missing, 1, constant_values=True)[:-2] & np.pad(missing, 1, constant_values=True)[2:]
