@@ -15,6 +15,7 @@ __all__ = ["add_to", "adding_up", "check", "check_for", "places", "read_totals",
 
 _SPANS = {name: each.removesuffix("S") for name, each in PERIODS.items() if each}
 _BY_TEXT = (("%q", "Q"), ("%d", None), ("%m", "M"), ("%b", "M"), ("%B", "M"))  # the first that a form of times has
+_WITH_ERRORS, _ENDS = ("{}", "{} std"), ("{} low", "{} high")  # heads of a column's parts
 
 
 def add_to(fill: Any) -> None:
@@ -29,7 +30,12 @@ def add_to(fill: Any) -> None:
     fill.add_argument(
         "--interval", nargs=2, metavar=("LEVEL", "FILE"), help="write the ends of intervals, such as 0.95"
     )
-    fill.add_argument("--forecast", nargs=2, metavar=("ROWS", "FILE"), help="write the rows that follow the table")
+    fill.add_argument(
+        "--forecast",
+        nargs=2,
+        metavar=("ROWS", "FILE"),
+        help="write the rows that follow the table, beside --interval with their ends",
+    )
     group = fill.add_argument_group("what is known besides the table")
     group.add_argument(
         "--totals",
@@ -93,12 +99,14 @@ def write(parsed: argparse.Namespace, imputer: Any, table: Any) -> None:
     """Write sums, means and a forecast, each with its standard errors beside it, and the ends of intervals."""
     for how, given in (("sum", parsed.sums), ("mean", parsed.means)):
         if given is not None:
-            _write_pairs(imputer, "aggregate", (period_of(given[0]), how), table, Path(given[1]))
+            _write_parts(imputer, "aggregate", (period_of(given[0]), how), table, Path(given[1]))
+    level: tuple[float, ...] = ()
     if parsed.interval is not None:
-        level, path = _level(parsed.interval[0]), Path(parsed.interval[1])
-        _write_pairs(imputer, "interval", (level,), table, path, heads=("{} low", "{} high"))
+        level = (_level(parsed.interval[0]),)
+        _write_parts(imputer, "interval", level, table, Path(parsed.interval[1]), _ENDS)
     if parsed.forecast is not None:
-        _write_pairs(imputer, "forecast", (int(parsed.forecast[0]),), table, Path(parsed.forecast[1]))
+        heads = _WITH_ERRORS + (_ENDS if level else ())
+        _write_parts(imputer, "forecast", (int(parsed.forecast[0]), *level), table, Path(parsed.forecast[1]), heads)
 
 
 def _level(given: str) -> float:
@@ -106,15 +114,15 @@ def _level(given: str) -> float:
     return float(given) if re.fullmatch(r"\d*\.?\d+", given) else 0.0
 
 
-def _write_pairs(
+def _write_parts(
     imputer: Any,
     what: str,
     arguments: tuple[Any, ...],
     table: Any,
     path: Path,
-    heads: tuple[str, str] = ("{}", "{} std"),
+    heads: tuple[str, ...] = _WITH_ERRORS,
 ) -> None:
-    """Write values and standard errors of an answer of the imputer, or two ends, a pair of columns for each column."""
+    """Write the first parts of an answer of the imputer, one for each head, those of a column beside each other."""
     import pandas as pd
 
     from cgp.atomic_files import write_aside
@@ -122,16 +130,15 @@ def _write_pairs(
 
     if not hasattr(imputer, what):
         raise ValueError(f"{path}: the method that --assess recommends has no such answer: leave --assess out")
-    values, others = getattr(imputer, what)(*arguments)
-    pairs, kind = {}, kind_of_file(path)
-    for name in values:
+    parts = getattr(imputer, what)(*arguments)[: len(heads)]
+    columns, kind = {}, kind_of_file(path)
+    for name in parts[0]:
         digits = table.precision(name)
-        write = digits.write_error if heads[1].endswith("std") else digits.write
-        pairs[heads[0].format(name)] = [digits.write(value) for value in values[name]]
-        pairs[heads[1].format(name)] = [write(value) for value in others[name]]
-        if kind != "text":
-            pairs |= {head.format(name): digits.form.numbers(pairs[head.format(name)]) for head in heads}
-    frame = pd.DataFrame(pairs, index=values.index.rename(table.frame.index.name or "row"))
+        for head, part in zip(heads, parts, strict=True):
+            write = digits.write_error if head.endswith("std") else digits.write
+            cells = [write(value) for value in part[name]]
+            columns[head.format(name)] = cells if kind == "text" else digits.form.numbers(cells)
+    frame = pd.DataFrame(columns, index=parts[0].index.rename(table.frame.index.name or "row"))
     if kind == "workbook" and getattr(frame.index, "tz", None) is not None:
         frame.index = frame.index.astype(str)  # cells of workbooks have no zones
     writers = {"text": frame.to_csv, "workbook": frame.to_excel, "parquet": frame.to_parquet}

@@ -111,20 +111,24 @@ class Answers:
         """
         return self._filled.aggregate(by, how, weights, include_noise=include_noise, steps=steps)
 
-    def forecast(self, steps: Any) -> Forecast:
+    def forecast(self, steps: Any, level: float = 0.95) -> Forecast:
         """Readings after the last row of a table of one input.
+
+        Intervals are "gaussian" ones (:meth:`interval`): those that were measured are of hidden blocks, which have
+        neighbours on both sides.
 
         Args:
             steps: how many rows, at the frequency of the index, or else at the median distance of its rows; of times
                 also a span, "2D" or a timedelta, of which whole rows are taken.
+            level: of the intervals, between 0 and 1.
 
         Returns:
-            Mean and standard deviation, with the index that follows.
+            Mean, standard deviation and the ends of central intervals, with the index that follows.
 
         Raises:
-            ValueError: if the table has several inputs, or there are too few steps.
+            ValueError: if the table has several inputs, there are too few steps, or ``level`` is invalid.
         """
-        return self._filled.forecast(steps)
+        return self._filled.forecast(steps, level)
 
     def residuals(self) -> Any:
         r"""Standardised errors of every observed value, predicted from all others, with the parameters as they are.

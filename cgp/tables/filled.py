@@ -56,10 +56,14 @@ class Forecast(NamedTuple):
     Attributes:
         mean: in the form of the table, with the rows that follow it.
         std: their standard deviations.
+        lower: lower ends of central intervals.
+        upper: upper ends.
     """
 
     mean: Any
     std: Any
+    lower: Any
+    upper: Any
 
     def __repr__(self) -> str:
         return beside(self)
@@ -133,8 +137,7 @@ class FilledTable:
 
     def interval(self, level: float, method: str, conformal: Conformal | None) -> Interval:
         """Central intervals, "gaussian" or "conformal"; both ends are the value where it was observed."""
-        if not 0.0 < level < 1.0:
-            raise ValueError(f"level: expected a number between 0 and 1, got {level}")
+        _check_level(level)
         return Interval(*map(self.table.framed, self._ends(level, method, conformal)))
 
     def lower(self) -> Array:
@@ -170,7 +173,8 @@ class FilledTable:
     def aggregate(self, by: Any, how: str, weights: Any, *, include_noise: bool, steps: Any = 0) -> Totals:
         """Sums or means of each column, "sum" or "mean", with the standard errors that the gaps leave them."""
         if steps != 0:
-            ahead = replace(self, table=_followed(self.table, self.axis, steps))
+            later, _ = _rows_ahead(self.table, self.axis, steps)
+            ahead = replace(self, table=merged([self.table, later]))
             return ahead.aggregate(by, how, weights, include_noise=include_noise)
         if how not in ("sum", "mean"):
             raise ValueError(f"how: expected 'sum' or 'mean', got {how!r}")
@@ -187,10 +191,12 @@ class FilledTable:
         totals = totals_of(self._posterior, self.table, bins, shares, include_noise=include_noise)
         return Totals(*(self.table.framed(part, bins.labels) for part in totals))
 
-    def forecast(self, steps: Any) -> Forecast:
-        """Readings after the last row of a table of one input."""
-        inputs, labels = _later_rows(self.table, self.axis, steps)
-        return Forecast(*(self.table.framed(part, labels) for part in self._posterior.marginals(inputs)))
+    def forecast(self, steps: Any, level: float) -> Forecast:
+        """Readings after the last row of a table of one input, with Gaussian intervals."""
+        _check_level(level)
+        later, labels = _rows_ahead(self.table, self.axis, steps)
+        ahead = replace(self, table=later, freedom=np.inf)
+        return Forecast(*(later.framed(part, labels) for part in (*ahead.moments, *ahead._ends(level))))
 
     def errors(self) -> NDArray[np.float64]:
         """Standardised errors of observed values, predicted from all others, NaN where there is none, ``(n, P)``."""
@@ -259,6 +265,11 @@ class FilledTable:
         return conformal.factors(gap_labels(self.table.inputs, self.table.missing), level)
 
 
+def _check_level(level: float) -> None:
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level: expected a number between 0 and 1, got {level}")
+
+
 def _later_rows(table: Table, axis: Axis, steps: Any) -> tuple[NDArray[np.float64], Any]:
     """Inputs ``(t, 1)`` and labels, if any, of the rows that follow by the frequency or median distance."""
     inputs = table.inputs[:, 0]
@@ -293,8 +304,8 @@ def _rows_within(span: Any, step: float) -> Any:
     return int(days / step + _WHOLE)
 
 
-def _followed(table: Table, axis: Axis, steps: Any) -> Table:
-    """A table with the rows that follow it, without values."""
+def _rows_ahead(table: Table, axis: Axis, steps: Any) -> tuple[Table, Any]:
+    """The rows that follow a table, without values, and their labels, if any."""
     inputs, labels = _later_rows(table, axis, steps)
     steps = len(inputs)
     values, given = np.full((steps, table.values.shape[1]), np.nan), table.given
@@ -306,7 +317,7 @@ def _followed(table: Table, axis: Axis, steps: Any) -> Table:
     else:
         later = given.iloc[:0].reindex(range(len(given), len(given) + steps) if labels is None else labels)
     none = np.zeros(values.shape, dtype=bool)
-    return merged([table, table._replace(given=later, inputs=inputs, values=values, left_out=none)])
+    return table._replace(given=later, inputs=inputs, values=values, left_out=none), labels
 
 
 def _after(last: Any, frequency: Any, steps: int) -> Any:

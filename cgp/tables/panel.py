@@ -120,7 +120,7 @@ class FilledPanel:
         sums = [table.aggregate(by, how, weights, include_noise=include_noise) for table in self.tables]
         return Totals(*(self.form.joined(side) for side in zip(*sums, strict=True)))
 
-    def forecast(self, steps: Any) -> Any:
+    def forecast(self, steps: Any, level: float) -> Any:
         """Refused: a table's law has its rows only."""
         raise ValueError(
             f"forecast: expected one table, got a panel: rows of NaN at a table's end are filled; {_ALONE}"

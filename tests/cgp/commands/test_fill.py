@@ -437,6 +437,10 @@ def test_ends_of_intervals_are_written(file, capsys):
     assert list(ends) == ["when", *(f"{name} {end}" for name in ("warm", "wet", "count") for end in ("low", "high"))]
     np.testing.assert_allclose(ends["warm high"] - filled["warm"], 1.645 * std["warm"], atol=0.03)
     assert (ends["wet low"] == ends["wet high"]).equals(readings()["wet"].notna())
+    assert run(file, "--interval", "0.9", place, "--forecast", 2, file.with_name("next.csv")) == 0
+    ahead = pd.read_csv(file.with_name("next.csv")).set_index("when")
+    assert [*ahead][:4] == ["warm", "warm std", "warm low", "warm high"]
+    np.testing.assert_allclose(ahead["warm low"], ahead["warm"] - 1.645 * ahead["warm std"], atol=0.03)
     for level in ("95", "high", "0"):
         assert run(file, "--interval", level, place) == 2
         assert f"--interval: expected a level between 0 and 1, such as 0.95, got '{level}'" in capsys.readouterr().err

@@ -46,20 +46,20 @@ def test_results_print_their_parts_beside_each_other(imputer):
     """A line for each row, and below the names of the columns those of the fields; they unpack as tuples do."""
     for result, parts in (
         (imputer.aggregate("D"), ["total", "std"]),
-        (imputer.forecast(3), ["mean", "std"]),
+        (imputer.forecast(3), ["mean", "std", "lower", "upper"]),
         (imputer.interval(0.8), ["lower", "upper"]),
     ):
-        with pd.option_context("display.width", 120):
+        with pd.option_context("display.width", 160):
             names, fields, *rows = str(result).splitlines()
-        first, second = result
-        assert names.split() == [*first.columns]
-        assert fields.split() == parts * len(first.columns)
-        values = [float(each) for each in rows[0].split()[-len(parts) * len(first.columns) :]]
-        np.testing.assert_allclose(values[::2], first.iloc[0], rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(values[1::2], second.iloc[0], rtol=1e-4, atol=1e-5)
+        columns = [*result[0].columns]
+        assert names.split() == columns
+        assert fields.split() == parts * len(columns)
+        values = [float(each) for each in rows[0].split()[-len(parts) * len(columns) :]]
+        for number, part in enumerate(result):
+            np.testing.assert_allclose(values[number :: len(parts)], part.iloc[0], rtol=1e-4, atol=1e-5)
     series = frame()["a"]
     single = CorrelatedGPImputer(kernel="matern32", **QUICK).fit(series).forecast(3)
-    assert str(single).splitlines()[0].split() == ["mean", "std"] * single.mean.ndim
+    assert str(single).splitlines()[0].split() == ["mean", "std", "lower", "upper"] * single.mean.ndim
     of_array = CorrelatedGPImputer(kernel="matern32", **QUICK).fit(frame()[["a"]].to_numpy()).forecast(3)
     assert str(of_array).startswith("Forecast(mean=array(")
 
@@ -140,20 +140,25 @@ def test_so_many_draws_are_refused(imputer, count):
 
 
 def test_forecasts_follow_the_table(imputer):
-    mean, std = imputer.forecast(4)
+    mean, std, lower, upper = imputer.forecast(4, 0.8)
     index = frame("Europe/Zurich", count=44).index[40:]
     pd.testing.assert_index_equal(mean.index, index)
     expected = imputer.regressor_.predict(np.arange(40, 44)[:, None] / 8.0, return_std=True)
     np.testing.assert_allclose(mean, expected[0], rtol=1e-9)
     np.testing.assert_allclose(std, expected[1], rtol=1e-9)
+    for end, sign in ((lower, -1.0), (upper, 1.0)):
+        pd.testing.assert_index_equal(end.index, index)
+        np.testing.assert_allclose(end, expected[0] + sign * norm.ppf(0.9) * expected[1], rtol=1e-9)
+    with pytest.raises(ValueError, match="level: expected a number between 0 and 1, got 80"):
+        imputer.forecast(4, 80)
     months = frame().set_axis(pd.date_range("2020-01-31", periods=40, freq="ME"))
-    ahead, _ = CorrelatedGPImputer(**QUICK).fit(months).forecast(2)
+    ahead = CorrelatedGPImputer(**QUICK).fit(months).forecast(2).mean
     assert list(ahead.index) == [pd.Timestamp("2023-05-31"), pd.Timestamp("2023-06-30")]
     shuffled = frame("Europe/Zurich").iloc[np.random.default_rng(0).permutation(40)]
     again = CorrelatedGPImputer(**QUICK).fit(shuffled).forecast(4).mean.index
     assert (again == index).all()
     assert str(again.tz) == "Europe/Zurich"
-    array, _ = CorrelatedGPImputer(**QUICK).fit(frame().to_numpy()).forecast(2)
+    array = CorrelatedGPImputer(**QUICK).fit(frame().to_numpy()).forecast(2).upper
     assert array.shape == (2, 3)
     with pytest.raises(ValueError, match="steps: expected a table of one input"):
         CorrelatedGPImputer(inputs=("a", "n"), **QUICK).fit(frame().fillna(0.0)).forecast(2)

@@ -105,10 +105,14 @@ def test_a_transformed_imputer_is_that_of_the_transformed_table():
     pd.testing.assert_frame_equal(ours.residuals(), other.residuals(), atol=1e-9)
     ours.update(table.iloc[50:])
     other.update(by_hand.iloc[50:])
-    mean, sd = other.forecast(3)
+    mean, sd, *ends = other.forecast(3, 0.8)
     np.testing.assert_allclose(ours.forecast(3).mean["a"], np.exp(mean["a"] + sd["a"] ** 2 / 2) - 0.1, rtol=1e-3)
     np.testing.assert_allclose(ours.forecast(3).mean["b"], mean["b"], rtol=1e-9)
-    for end, hand in zip(ours.interval(0.8), other.interval(0.8), strict=True):
+    pairs = [
+        *zip(ours.interval(0.8), other.interval(0.8), strict=True),
+        *zip(ours.forecast(3, 0.8)[2:], ends, strict=True),
+    ]
+    for end, hand in pairs:
         np.testing.assert_allclose(end["a"], np.maximum(np.exp(hand["a"]) - 0.1, 0.0), rtol=1e-9)
     further = table.iloc[:4].assign(b=[np.nan, 0.1, np.nan, 0.3]).set_axis(range(4))
     apart = ours.transform(further.set_axis(table.index[:4]))

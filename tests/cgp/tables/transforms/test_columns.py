@@ -184,5 +184,11 @@ def test_no_rain_is_filled_without_negative_ends():
     total, error = imputer.aggregate()
     np.testing.assert_allclose(draws.sum(1).std(0), np.ravel(error), rtol=0.15)
     assert (np.abs(draws.sum(1).mean(0) - np.ravel(total)) < 4.0 * np.ravel(error) / np.sqrt(400.0) + 0.02).all()
+    longer = CorrelatedGPImputer(transforms="rectified", **QUICK).fit(np.vstack([table, np.full((3, 2), np.nan)]))
+    mean, _, low, high = imputer.forecast(3, 0.8)
+    ahead = np.stack(longer.draws(4000))[:, -3:]
+    assert low.min() == 0.0
+    np.testing.assert_allclose(mean, ahead.mean(0), atol=0.05)
+    np.testing.assert_allclose([low, high], np.quantile(ahead, [0.1, 0.9], axis=0), atol=0.08)
     with pytest.raises(ValueError, match="expected values from 0 on in column 'column 0' for 'rectified'"):
         CorrelatedGPImputer(transforms={0: "rectified"}, **QUICK).fit(skewed()[:, [1, 2]])
