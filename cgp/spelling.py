@@ -1,11 +1,11 @@
-"""What somebody may have meant by a name that is not known."""
+"""What somebody may have meant by a name that is not known, and words beside a number."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["meant"]
+__all__ = ["counted", "meant"]
 
 
 def meant(given: Iterable[object], known: Iterable[object]) -> str:
@@ -26,6 +26,24 @@ def meant(given: Iterable[object], known: Iterable[object]) -> str:
     near = [_near(str(name).casefold(), names) for name in given]
     found = dict.fromkeys(names[match] for matches in near for match in matches)
     return f"; did you mean {', '.join(map(repr, found))}?" if found else ""
+
+
+def counted(count: int, one: str, more: str = "") -> str:
+    """A number and what there are so many of.
+
+    Args:
+        count: of things.
+        one: what one of them is called.
+        more: what several, or none, are called; empty for ``one`` with an s.
+
+    Returns:
+        Both.
+
+    Example:
+        >>> counted(1, "row"), counted(2, "row"), counted(0, "value has", "values have")
+        ('1 row', '2 rows', '0 values have')
+    """
+    return f"{count} {one if count == 1 else more or f'{one}s'}"
 
 
 def _near(given: str, names: Iterable[str]) -> list[str]:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from cgp.spelling import counted
 from cgp.tables.frames.periods import PERIODS, period_of
 
 from .terminal import say
@@ -76,9 +77,9 @@ def check_for(parsed: argparse.Namespace, table: Any) -> None:
     count = 0 if parsed.repeats or len(table.inputs) > 1 else int(table.frame.index.duplicated().sum())
     for flag, given in (("--sums", parsed.sums), ("--means", parsed.means)):
         if given is not None and count:
-            rows_repeat = "row repeats" if count == 1 else "rows repeat"
+            rows_repeat = counted(count, "row repeats", "rows repeat")
             say(
-                f"cgp fill: warning: {flag}: {count} {rows_repeat} a time with other values, and each value counts: "
+                f"cgp fill: warning: {flag}: {rows_repeat} a time with other values, and each value counts: "
                 "take out of the file what is no reading of its own, or say --repeats"
             )
         if given is None or (period := period_of(given[0])) is None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cgp.spelling import meant
+from cgp.spelling import counted, meant
 
 from . import answers
 from .terminal import (
@@ -134,6 +134,7 @@ def run(parsed: argparse.Namespace) -> None:
     table = _read(parsed, () if known is None else [*known.frame])
     answers.check_for(parsed, table)
     totals = answers.read_totals(parsed, table, known)
+    from cgp.tables.frames.files.options import as_flags
     from cgp.tables.imputer import CorrelatedGPImputer
 
     transforms = _transforms(parsed.transforms, [name for name in table.frame if name not in table.inputs])
@@ -152,7 +153,8 @@ def run(parsed: argparse.Namespace) -> None:
         table.write_errors(imputer.std_, parsed.std)
     write_picture(lambda: imputer.plot()[0].figure, parsed.picture)
     answers.write(parsed, imputer, table)
-    say(f"filled {table.gaps} values in {time.monotonic() - started:.0f} s: {parsed.out}")
+    said = f"filled {counted(table.gaps, 'value')} in {time.monotonic() - started:.0f} s: {parsed.out}"
+    say("; ".join(filter(None, [said, as_flags(table.understood.lacking)])))
 
 
 def _seconds(parsed: argparse.Namespace, imputer: Any, frame: Any, totals: dict[str, Any]) -> float:

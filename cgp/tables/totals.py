@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cgp.regression import Posterior
+from cgp.spelling import counted
 
 from .frames.beside import beside
 from .frames.periods import PERIODS, period_of
@@ -104,7 +105,7 @@ def warn_of_absent_rows(table: Table, bins: Bins) -> None:
     short = np.union1d(bins.numbers[order[beside]], bins.numbers[order[beside + 1]])
     names = ", ".join(str(bins.labels[number]).removesuffix(" 00:00:00") for number in short[:_NAMED])
     count = int(absent.sum())
-    what = f"{count} rows are absent and add" if count > 1 else "1 row is absent and adds"
+    what = counted(count, "row is absent and adds", "rows are absent and add")
     warnings.warn(
         f"aggregate: {what} nothing, in or beside the bins {names}{', …' if len(short) > _NAMED else ''}: "
         "table.asfreq(...) before the fit makes them gaps, which are filled",

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from cgp.spelling import counted
+
 if TYPE_CHECKING:
     from .table import Table
 
@@ -124,9 +126,9 @@ def negative_fills(
         unit = seen.std()
         below, reach = filled[gaps, p] < -_NOTHING * unit, (unit > 0.0) & (ends[gaps, p] < -_LITTLE * unit)
         if below.any():
-            said = f"{below.sum()} of {gaps.sum()} filled values"
+            said = f"{below.sum()} of {counted(gaps.sum(), 'filled value')}"
         elif reach.mean() >= _MANY:
-            said = f"95 % intervals of {reach.sum()} of {gaps.sum()} filled values"
+            said = f"95 % intervals of {reach.sum()} of {counted(gaps.sum(), 'filled value')}"
         else:
             continue
         found[p] = said, "rectified" if (seen == 0.0).mean() >= _OFTEN else "box-cox"
@@ -171,12 +173,13 @@ def warn_of_repeats(table: Table, before: Sequence[Table] = (), *, is_time: bool
     repeats = again[-len(table.inputs) :].any(axis=1)
     if count := int(repeats.sum()):
         is_same = bool((same | ~again)[-len(table.inputs) :].all())
-        rows_are, they = ("row repeats", "it counts as a further reading, and sums count it twice")
+        rows_repeat = counted(count, "row repeats", "rows repeat")
+        they = "it counts as a further reading, and sums count it twice"
         if count > 1:
-            rows_are, they = ("rows repeat", "they count as further readings, and sums count them twice")
+            they = "they count as further readings, and sums count them twice"
         keep = "rows[~rows.index.isin(table.index)]" if before else "table[~table.index.duplicated()]"
         warnings.warn(
-            f"{'rows' if before else 'X'}: {count} {rows_are} a {'time' if is_time else 'label of the index'}"
+            f"{'rows' if before else 'X'}: {rows_repeat} a {'time' if is_time else 'label of the index'}"
             f"{', with the same values' if is_same else ''}: {they}; {keep} leaves them out if they are no others",
             UserWarning,
             stacklevel=3,

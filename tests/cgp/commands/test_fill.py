@@ -173,6 +173,17 @@ def test_lines_that_repeat_a_time_are_said_beside_sums(file, capsys):
         assert pd.read_csv(sums)["count"].tolist() == [table["count"].sum() + 7]
 
 
+def test_the_last_line_says_which_gaps_are_not_written(tmp_path, capsys):
+    """Of series below each other: those without a row, where a picture is asked for, and nothing else is refused."""
+    path = tmp_path / "in.csv"
+    path.write_bytes(LONG)
+    assert run(path, "--long", "site,day,a", "--picture", tmp_path / "x.png") == 0
+    *_, last = capsys.readouterr().err.splitlines()
+    without = f"{tmp_path / 'out.csv'}; 7 values have no row of their own: they are left out (--every 1D adds rows)"
+    assert last.startswith("filled 0 values in ")
+    assert last.endswith(without)
+
+
 def test_expected_seconds_of_long_fits_are_said(file, capsys, monkeypatch):
     """With those that were used before, of a clock that gives 3 for the start, the picture, and the machine's load."""
     monkeypatch.setattr("cgp.regression.CorrelatedGPRegressor.estimate", lambda *_, **__: Cost(7.0, 1.0))

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cgp.spelling import counted
+
 from .columns import Columns
 from .options import ReadOptions, UnclearError, option
 from .rows import Rows, holds_times_of_day
@@ -66,11 +68,12 @@ def wide(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> Asse
     absent = lacking = ""
     if options.every is not None:
         places = _with_further(places, rows, options.every)
-        notes = [*notes, f"{len(places) - len(cells)} rows are added"]
+        notes = [*notes, f"{counted(len(places) - len(cells), 'row is', 'rows are')} added"]
     elif rows.times is not None:
         count, step = _absent(rows.times)
         if count:
-            absent, lacking = step, f"{count} rows are not there, which {option('every', step)} adds"
+            absent = step
+            lacking = f"{counted(count, 'row is', 'rows are')} not there, which {option('every', step)} adds"
     inputs = [name for name, _ in labels] if len(labels) > 1 else []
     frame = _frame(places, columns, [*places])
     frame = frame if not inputs else pd.concat([pd.DataFrame(rows.labels), frame], axis=1)
@@ -102,7 +105,8 @@ def pivoted(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> A
         if count := int((places < 0).sum(axis=None)) + further * len(order):
             absent = step
             adds = f" ({option('every', step)} adds rows)" if step else ""
-            lacking = f"{count} values have no row of their own: they are left out{adds}"
+            one, more = "value has no row of its own: it is", "values have no row of their own: they are"
+            lacking = f"{counted(count, one, more)} left out{adds}"
     fields = [value] * len(order)
     frame = _frame(places, columns, fields).rename_axis(index=time)
     is_adding = options.every is not None
@@ -236,9 +240,10 @@ def _repeats(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> 
     (time, label) = next(iter(rows.labels.items()))
     others, once = cells.drop(columns=rows.columns), ~cells.duplicated()
     names = _names_of_series(others[once], label[once], columns, count / len(cells))
+    rows_repeat = counted(count, "row repeats", "rows repeat")
     if options.repeats:
         words = [option("long", [name, *rows.columns, "VALUE"]) for name in names if name in columns.left]
-        return [f"{count} rows repeat a time{f' ({words[0]} if these are several series)' if words else ''}"]
+        return [f"{rows_repeat} a time{f' ({words[0]} if these are several series)' if words else ''}"]
     clock = next((name for name in others if holds_times_of_day(others[name])), None)
     has_clock = clock is not None and rows.times is not None and len(rows.columns) == 1
     if has_clock:
@@ -266,7 +271,7 @@ def _repeats(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> 
         raise UnclearError(
             f"{count} of {len(cells)} rows repeat {time!r}: say {option('repeats')} if these are readings of one thing"
         )
-    return [f"{count} {'row repeats' if count == 1 else 'rows repeat'} a time, the first {label[repeated].iloc[0]}"]
+    return [f"{rows_repeat} a time, the first {label[repeated].iloc[0]}"]
 
 
 def _names_of_series(others: Any, label: Any, columns: Columns, share: float) -> list[str]:

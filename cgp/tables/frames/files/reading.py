@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cgp.extras import needs_extra
-from cgp.spelling import meant
+from cgp.spelling import counted, meant
 
 from .assembling import FEW_REPEATS, Assembled, pivoted, said_step, usual_step, wide
 from .columns import PADDED, Columns, columns_of
@@ -96,12 +96,14 @@ def _filled_rows(layout: Layout, cells: Any, options: ReadOptions) -> tuple[Layo
         raise UnclearError("expected rows with something in them, got none")
     if rows_of(kept, options).labels:
         rows = [record for record, is_empty in zip(layout.rows, empty, strict=True) if not is_empty]
-        return layout._replace(rows=rows, left=[*layout.left, f"{int(empty.sum())} rows without a value"]), kept
+        return layout._replace(
+            rows=rows, left=[*layout.left, f"{counted(int(empty.sum()), 'row')} without a value"]
+        ), kept
     ends = int(empty[::-1].cumprod().sum())
     if not ends or options.skip_footer is not None:
         return layout, cells
     raise UnclearError(
-        f"the last {ends} rows are empty: say {option('skip_footer', ends)} if they are none, "
+        f"the last {counted(ends, 'row is', 'rows are')} empty: say {option('skip_footer', ends)} if they are none, "
         f"{option('skip_footer', 0)} if they are gaps"
     )
 
@@ -135,7 +137,8 @@ def _understood(source: Source, layout: Layout, rows: Rows, columns: Columns, as
     padded = [name for name, reason in columns.left.items() if reason == PADDED]
     taken = [f"{option('numbers', padded)} takes numbers with leading zeros for numbers"] if padded else []
     halved = sum(columns.numbers[name].halved for name in {*assembled.fields})
-    below = [f"{halved} values below a limit count as half of it: intervals do not know that"] if halved else []
+    one, more = "value below a limit counts", "values below a limit count"
+    below = [f"{counted(halved, one, more)} as half of it: intervals do not know that"] if halved else []
     twins = _said_twins(layout, is_long=bool(assembled.series))
     notes = [*layout.repeated, *twins, *assembled.notes, *taken, *below]
     said = _said_rows(rows, len(layout.rows))
@@ -145,11 +148,10 @@ def _understood(source: Source, layout: Layout, rows: Rows, columns: Columns, as
 def _said_twins(layout: Layout, *, is_long: bool) -> list[str]:
     if not (count := len(layout.twins)):
         return []
-    lines_are, they = (
-        ("line is the same as another", "it counts") if count == 1 else ("lines are the same as others", "they count")
-    )
+    lines_are = counted(count, "line is the same as another", "lines are the same as others")
+    they = "it counts" if count == 1 else "they count"
     otherwise = "" if is_long else f" ({option('repeats')} counts each as a reading)"
-    return [f"{count} {lines_are}: {they} once, and what is filled is written into each{otherwise}"]
+    return [f"{lines_are}: {they} once, and what is filled is written into each{otherwise}"]
 
 
 def _said_rows(rows: Rows, count: int) -> str:

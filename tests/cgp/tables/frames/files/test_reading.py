@@ -112,7 +112,7 @@ def test_series_below_each_other(read):
     assert list(table.frame) == ["N", "S"]
     np.testing.assert_array_equal(table.frame, [[1.5, np.nan], [2.5, np.nan], [3.5, 4.5]])
     assert table.gaps == 1
-    assert "1 values have no row of their own: they are left out (every='1D' adds rows)" in str(table.understood)
+    assert "1 value has no row of its own: it is left out (every='1D' adds rows)" in str(table.understood)
     assert "3 values have no row" in str(read(LONG.replace("02-01", "02-02"), long=["site", "day", "level"]).understood)
     assert written(table) == LONG.replace("30,\n", "30,2.0\n")
     with_rows = read(LONG, long=["site", "day", "level"], every="1D")
@@ -239,7 +239,7 @@ def test_values_below_a_limit_stay_in_the_file_and_count_as_half_of_it(read):
     text = "day,a\n2024-01-30,1.5\n2024-01-31,<0.5\n2024-02-01,\n2024-02-02,2.5\n"
     table = read(text, half_limits=True)
     np.testing.assert_array_equal(table.frame["a"], [1.5, 0.25, np.nan, 2.5])
-    assert "1 values below a limit count as half of it: intervals do not know that" in str(table.understood)
+    assert "1 value below a limit counts as half of it: intervals do not know that" in str(table.understood)
     assert written(table) == text.replace("02-01,", "02-01,2.0")
 
 
