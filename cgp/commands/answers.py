@@ -12,7 +12,7 @@ from cgp.tables.frames.periods import PERIODS, period_of
 
 from .terminal import say
 
-__all__ = ["add_to", "adding_up", "check", "check_for", "places", "read_totals", "totals_file", "write"]
+__all__ = ["add_to", "adding_up", "check", "check_for", "places", "read_totals", "write"]
 
 _SPANS = {name: each.removesuffix("S") for name, each in PERIODS.items() if each}
 _BY_TEXT = (("%q", "Q"), ("%d", None), ("%m", "M"), ("%b", "M"), ("%B", "M"))  # the first that a form of times has
@@ -48,6 +48,13 @@ def add_to(fill: Any) -> None:
         "--totals-period",
         metavar="PERIOD",
         help=f"what a time in it stands for: {', '.join(_SPANS)} (or frequency of pandas)",
+    )
+    group.add_argument(
+        "--totals-flags",
+        metavar="FLAGS",
+        default="",
+        help="flags of reading for this file, which has but --dayfirst and --monthfirst of the table's: "
+        """--totals-flags="--decimal , --missing ND\"""",
     )
     group.add_argument("--totals-means", action="store_true", help="they are means instead of sums")
 
@@ -145,13 +152,6 @@ def _write_parts(
     writers = {"text": frame.to_csv, "workbook": frame.to_excel, "parquet": frame.to_parquet}
     options = {"sep": table.delimiter} if kind == "text" else {}
     write_aside(path, lambda aside: writers[kind](aside, **options))
-
-
-def totals_file(parsed: argparse.Namespace) -> Any:
-    """The file of totals, or None."""
-    from cgp.tables.frames.files.reading import read_table
-
-    return None if parsed.totals is None else read_table(parsed.totals, dayfirst=parsed.dayfirst)
 
 
 def read_totals(parsed: argparse.Namespace, table: Any, known: Any) -> dict[str, Any]:

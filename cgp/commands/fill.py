@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from cgp.spelling import counted, meant
 
@@ -130,7 +131,7 @@ def run(parsed: argparse.Namespace) -> None:
     """Fill the table of a parsed command line."""
     started, used = time.monotonic(), time.process_time()
     _check(parsed)
-    known = answers.totals_file(parsed)
+    known = _totals_file(parsed)
     table = _read(parsed, () if known is None else [*known.frame])
     answers.check_for(parsed, table)
     totals = answers.read_totals(parsed, table, known)
@@ -182,13 +183,11 @@ def _transforms(given: list[str] | None, columns: list[str]) -> Any:
 
 def _read(parsed: argparse.Namespace, summed: Sequence[str]) -> Any:
     """The table, with what was understood said; columns whose totals are known may have no value."""
-    from dataclasses import fields
-
     from cgp.tables.frames.files.columns import EMPTY
-    from cgp.tables.frames.files.options import ReadOptions, as_flags
+    from cgp.tables.frames.files.options import as_flags
     from cgp.tables.frames.files.reading import read_table
 
-    given = {each.name: value for each in fields(ReadOptions) if (value := getattr(parsed, each.name)) is not None}
+    given = _of_reading(parsed)
     table = read_table(parsed.table, **given)
     left = table.pieces.columns.left
     if silent := [name for name in summed if left.get(name) == EMPTY]:
@@ -207,6 +206,42 @@ def _read(parsed: argparse.Namespace, summed: Sequence[str]) -> Any:
     return table
 
 
+class _Flags(argparse.ArgumentParser):
+    """A parser of flags within a flag."""
+
+    def error(self, message: str) -> NoReturn:
+        """As the command has it."""
+        raise ValueError(f"--totals-flags: {message}")
+
+
+def _totals_file(parsed: argparse.Namespace) -> Any:
+    """The file of totals, or None, read by flags of its own."""
+    if parsed.totals is None:
+        return None
+    from cgp.tables.frames.files.options import UnclearError, as_flags
+    from cgp.tables.frames.files.reading import read_table
+
+    flags = _Flags(add_help=False)
+    _add_rows(flags.add_argument_group())
+    _add_file(flags.add_argument_group())
+    own = _of_reading(flags.parse_args(shlex.split(parsed.totals_flags)))
+    try:
+        return read_table(parsed.totals, **{"dayfirst": parsed.dayfirst} | own)
+    except UnclearError as error:
+        if as_flags(error.text) == error.text:
+            raise
+        raise UnclearError(f'{error.text} (flags for this file: --totals-flags="...")') from error
+
+
+def _of_reading(parsed: argparse.Namespace) -> dict[str, Any]:
+    """The options of reading that were given."""
+    from dataclasses import fields
+
+    from cgp.tables.frames.files.options import ReadOptions
+
+    return {each.name: value for each in fields(ReadOptions) if (value := getattr(parsed, each.name)) is not None}
+
+
 def _asks_for_more(parsed: argparse.Namespace) -> bool:
     """Whether something is wanted that a table without gaps has, too."""
     return bool(answers.places(parsed)) or parsed.picture is not None or parsed.assess is not None
@@ -216,8 +251,8 @@ def _check(parsed: argparse.Namespace) -> None:
     """Refuse what cannot come to anything, before anything heavy is imported."""
     read = [path for path in (parsed.table, parsed.totals) if path is not None]
     check_files(read)
-    if parsed.totals is None and (parsed.totals_period is not None or parsed.totals_means):
-        raise ValueError("--totals-period, --totals-means: expected --totals FILE with them")
+    if parsed.totals is None and (parsed.totals_period is not None or parsed.totals_means or parsed.totals_flags):
+        raise ValueError("--totals-period, --totals-flags, --totals-means: expected --totals FILE with them")
     if parsed.maskings is not None and (parsed.assess is None or parsed.maskings < 2):
         raise ValueError(
             f"--maskings: expected 2 or more, beside --assess, got {parsed.maskings}"

@@ -39,6 +39,9 @@ LONG = b"site,day,a\n" + b"".join(
 )
 
 
+UNCLEAR = "date,warm\n01/01/2024,10.0\n01/02/2024,ND\n"
+
+
 def readings(rows=30):
     t = np.arange(rows) / 5.0
     table = pd.DataFrame({"when": pd.date_range("2024-01-01", periods=rows, freq="h").astype(str)})
@@ -546,6 +549,10 @@ def test_filled_values_have_the_totals_of_another_file(file, tmp_path, capsys):
     assert run(file, "--totals", path, "--totals-period", "day", "--totals-means") == 0
     assert abs(pd.read_csv(file.with_name("out.csv"))["warm"][:24].mean() - 10.0) < 0.01
     assert full["warm"].notna().sum() == 26
+    path.write_text(UNCLEAR)
+    flags = "--totals-flags=--monthfirst --missing ND"
+    assert run(file, "--totals", path, "--totals-period", "day", flags) == 0
+    assert abs(pd.read_csv(file.with_name("out.csv"))["warm"][:24].sum() - 10.0) < 1e-9
 
 
 def test_a_column_without_values_is_filled_from_its_totals(file, tmp_path, capsys):
@@ -572,6 +579,13 @@ def test_a_column_without_values_is_filled_from_its_totals(file, tmp_path, capsy
         ("date,warm\n2024-01-01,1.0\n", ["--totals-period", "x"], "--totals-period: expected one of hour, day"),
         ("n,warm\n1,1.0\n", [], "a column of times, such as 2024-01, got ['n', 'warm']"),
         (None, [], "totals.csv: no such file"),
+        (UNCLEAR, ["--missing", "ND"], '(flags for this file: --totals-flags="...")'),
+        (
+            UNCLEAR,
+            ["--totals-flags=--missing ND"],
+            "say --dayfirst or --monthfirst (flags for this file: --totals-flags",
+        ),
+        (UNCLEAR, ["--totals-flags=--mising ND"], "--totals-flags: unrecognized arguments: --mising ND"),
     ],
 )
 def test_totals_that_do_not_fit_are_said_in_a_line(content, arguments, message, file, capsys):
@@ -580,8 +594,9 @@ def test_totals_that_do_not_fit_are_said_in_a_line(content, arguments, message, 
         path.write_text(content)
     assert run(file, "--totals", path, *arguments) == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
-    assert run(file, "--totals-means") == 2
-    assert "expected --totals FILE" in capsys.readouterr().err
+    for flag in ("--totals-means", "--totals-flags=--repeats"):
+        assert run(file, flag) == 2
+        assert "expected --totals FILE" in capsys.readouterr().err
 
 
 def test_methods_are_compared_with_totals_known(file, capsys):

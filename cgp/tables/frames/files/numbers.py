@@ -118,14 +118,16 @@ class Precision(NamedTuple):
 
 def form_of_numbers(columns: Mapping[str, Sequence[str]], options: ReadOptions, delimiter: str) -> NumberForm:
     """The form of the numbers of a file."""
-    asked = (options.decimal, options.thousands)
+    asked = {name: getattr(options, name) for name in NumberForm._fields}
     has_comma = any("," in text for texts in columns.values() for text in texts)
-    forms = [form for form in _FORMS if all(sign in (None, own) for own, sign in zip(form, asked, strict=True))]
+    forms = [
+        form for form in _FORMS if all(sign in (None, own) for own, sign in zip(form, asked.values(), strict=True))
+    ]
     # Points for thousands are not written between commas
     usual = [f for f in forms if f.thousands != "." or delimiter != "," or has_comma or options.thousands == "."]
     fitting = [form for form in usual if all(_fits(form, texts) for texts in columns.values())]
     if not fitting:
-        raise UnclearError(_unfit(columns, usual))
+        raise UnclearError(_unfit(columns, usual, asked))
     for name, texts in columns.items():
         read = [form.numbers(texts) for form in fitting]
         for form, values in zip(fitting, read, strict=True):
@@ -159,12 +161,16 @@ def _deciding(form: NumberForm, text: str) -> str:
     return option("decimal", form.decimal)
 
 
-def _unfit(columns: Mapping[str, Sequence[str]], forms: Sequence[NumberForm]) -> str:
-    """Which text no form reads with the others."""
+def _unfit(columns: Mapping[str, Sequence[str]], forms: Sequence[NumberForm], asked: Mapping[str, str | None]) -> str:
+    """Which text no form that is asked for reads with the others, and the form that does if there is one."""
     cells = [(name, text) for name, texts in columns.items() for text in texts]
     best = max(forms, key=lambda form: sum(form.plain(text) is not None for _, text in cells))
     name, text = next(((name, text) for name, text in cells if best.plain(text) is None), cells[0])
+    other = next((form for form in _FORMS if all(_fits(form, texts) for texts in columns.values())), None)
+    signs = {} if other is None else {name: sign for name, sign in other._asdict().items() if sign != asked[name]}
+    ways = " ".join(option(name, sign) for name, sign in signs.items() if asked[name] or (name == "thousands" and sign))
+    say = f"say {ways}, " if ways else ""
     return (
-        f"{name!r}: {text!r} is no number with a {best.said}, as the others are: say {option('decimal', ',')} or "
-        f"{option('thousands', ',')}, mend it, or leave the column alone, {option('leave', [name])}"
+        f"{name!r}: {text!r} is no number with a {best.said}, as the others are: {say}mend it, or leave the column "
+        f"alone, {option('leave', [name])}"
     )

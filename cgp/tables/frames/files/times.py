@@ -122,10 +122,11 @@ def _dotted_months(texts: Any, options: ReadOptions) -> Any:
 
     months, numbers = pd.to_datetime(texts, format="%m.%Y"), texts.astype(float)
     is_in_order = months.is_monotonic_increasing or months.is_monotonic_decreasing
-    if not is_in_order or months.dt.month.nunique() == 1 or texts.name in options.numbers:
+    is_padded = texts.str.startswith("0")
+    if not is_in_order or texts.name in options.numbers or (months.dt.month.nunique() == 1 and not is_padded.all()):
         return None
     steps = numbers.diff().iloc[1:] * (1.0 if months.is_monotonic_increasing else -1.0)
-    if (steps < 0.0).any() or texts.str.startswith("0").any():
+    if (steps < 0.0).any() or is_padded.any():
         return months
     raise UnclearError(
         f"{texts.name!r}: {texts.iloc[0]!r} is a month of a year or a number: say {option('time_format', '%m.%Y')}, "

@@ -66,6 +66,22 @@ def test_a_sign_that_is_named_decides():
         form({"a": ["1,5"]}, decimal=".")
 
 
+@pytest.mark.parametrize(
+    ("texts", "asked", "proposed"),
+    [
+        (["1.5", "2.5", "1,5"], {}, ""),
+        (["1,5", "2,5", "1.5"], {"decimal": ","}, ""),
+        (["1,5", "2,5"], {"decimal": "."}, "--decimal ,"),
+        (["1 036", "2"], {"thousands": "."}, "--thousands ' '"),
+    ],
+)
+def test_only_signs_that_help_are_proposed(texts, asked, proposed):
+    with pytest.raises(UnclearError) as refused:
+        form({"a": texts}, **asked)
+    said = f"as the others are: {f'say {proposed}, ' if proposed else ''}mend it, or leave the column alone, --leave a"
+    assert refused.value.flags.endswith(said)
+
+
 @given(st.floats(-1e6, 1e6), st.integers(0, 4), st.sampled_from([".", ","]), st.sampled_from(["", " ", "'", ".", ","]))
 def test_numbers_are_read_as_they_were_written(value, digits, decimal, thousands):
     if decimal == thousands:

@@ -100,6 +100,12 @@ def test_the_same_reading_in_two_orders_is_no_matter():
     assert read_times(pd.Series(["01/01/2018", "02/02/2018"]), "t").form.said == ""
 
 
+def test_a_month_with_a_zero_before_it_is_no_number():
+    for texts in (["04.2023"], ["04.2022", "04.2023"]):
+        assert read_times(pd.Series(texts), "t").form.format == "%m.%Y"
+    assert read_times(pd.Series(["12.2022", "12.2023"]), "t") is None
+
+
 def test_a_format_is_named():
     assert read_times(pd.Series(["3.2018"]), "t", None, "%m.%Y").values[0] == pd.Timestamp("2018-03-01")
     with pytest.raises(ValueError, match=r"time_format: expected times as '%Y' in 't', got 'x'"):
