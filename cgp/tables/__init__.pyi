@@ -6,10 +6,11 @@ from .imputer import CorrelatedGPImputer
 from .known import KnownTotals
 from .referee.comparison import assess_gaps
 from .referee.report import GapReport
-from .totals import Totals
+from .totals import Aggregate
 from .transforms.kinds import BoxCox, Logit, Rectified, Transform, YeoJohnson
 
 __all__ = [
+    "Aggregate",
     "BoxCox",
     "CorrelatedGPImputer",
     "Forecast",
@@ -20,7 +21,6 @@ __all__ = [
     "ReadOptions",
     "Rectified",
     "TableFile",
-    "Totals",
     "Transform",
     "YeoJohnson",
     "assess_gaps",

@@ -11,7 +11,7 @@ from cgp.regression.covariances.structure import check_count
 
 from .filled import Forecast, Interval
 from .storage import read_imputer, write_imputer
-from .totals import Totals
+from .totals import Aggregate
 
 __all__ = ["Answers"]
 
@@ -85,7 +85,7 @@ class Answers:
         weights: Any = None,
         include_noise: bool = True,
         steps: Any = 0,
-    ) -> Totals:
+    ) -> Aggregate:
         r"""Sums or means of each column, with the standard errors that the gaps leave them.
 
         .. math:: \sum_{i \in O} w_i y_i + w_M^\top\mu_M, \qquad w_M^\top(C_M + \sigma^2 I)w_M
@@ -104,7 +104,7 @@ class Answers:
                 month's total before the month is over. Labels and weights are then of these rows, too.
 
         Returns:
-            Totals and their standard errors, a row for each bin.
+            Sums or means (``value``) and their standard errors (``std``), a row for each bin.
 
         Raises:
             ValueError: if an argument does not fit.

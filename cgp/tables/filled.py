@@ -20,7 +20,7 @@ from .conformal import Conformal, gap_labels
 from .constrained import ConstrainedPosterior
 from .frames.beside import beside
 from .frames.table import merged
-from .totals import Totals, bins_of, checked_weights, sums_over, totals_of, warn_of_absent_rows
+from .totals import Aggregate, bins_of, checked_weights, sums_over, totals_of, warn_of_absent_rows
 from .transforms.columns import TransformedPosterior, Transforms, ValueScores
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class FilledTable:
             values[:, gaps] = self._posterior.draw_at(inputs, outputs, count, random_state, include_noise=True)
         return [self.table.filled(each) for each in values]
 
-    def aggregate(self, by: Any, how: str, weights: Any, *, include_noise: bool, steps: Any = 0) -> Totals:
+    def aggregate(self, by: Any, how: str, weights: Any, *, include_noise: bool, steps: Any = 0) -> Aggregate:
         """Sums or means of each column, "sum" or "mean", with the standard errors that the gaps leave them."""
         if steps != 0:
             later, _ = _rows_ahead(self.table, self.axis, steps)
@@ -189,7 +189,7 @@ class FilledTable:
                 raise ValueError(f"weights: expected sums other than 0 for how='mean', got 0 in the bin {str(empty)!r}")
             shares = shares / sums[bins.numbers]
         totals = totals_of(self._posterior, self.table, bins, shares, include_noise=include_noise)
-        return Totals(*(self.table.framed(part, bins.labels) for part in totals))
+        return Aggregate(*(self.table.framed(part, bins.labels) for part in totals))
 
     def forecast(self, steps: Any, level: float) -> Forecast:
         """Readings after the last row of a table of one input, with Gaussian intervals."""

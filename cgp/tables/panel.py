@@ -23,7 +23,7 @@ from .filled import FilledTable, Interval
 from .frames.coordinates import Axis
 from .frames.panels import PanelForm
 from .frames.table import Table
-from .totals import Totals
+from .totals import Aggregate
 from .transforms.names import AUTO
 
 __all__ = ["FilledPanel", "Panel", "panel_options"]
@@ -113,12 +113,12 @@ class FilledPanel:
         drawn = [table.draws(count, seed) for table, seed in zip(self.tables, seeds, strict=True)]
         return [self.form.joined(each) for each in zip(*drawn, strict=True)]
 
-    def aggregate(self, by: Any, how: str, weights: Any, *, include_noise: bool, steps: Any = 0) -> Totals:
+    def aggregate(self, by: Any, how: str, weights: Any, *, include_noise: bool, steps: Any = 0) -> Aggregate:
         """Sums or means of each table."""
         if steps != 0:
             raise ValueError(f"steps: expected 0 for a panel, got {steps}: rows of NaN at a table's end are summed")
         sums = [table.aggregate(by, how, weights, include_noise=include_noise) for table in self.tables]
-        return Totals(*(self.form.joined(side) for side in zip(*sums, strict=True)))
+        return Aggregate(*(self.form.joined(side) for side in zip(*sums, strict=True)))
 
     def forecast(self, steps: Any, level: float) -> Any:
         """Refused: a table's law has its rows only."""

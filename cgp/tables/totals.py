@@ -18,7 +18,7 @@ from .transforms.columns import TransformedPosterior
 if TYPE_CHECKING:
     from .frames.table import Table
 
-__all__ = ["Bins", "Totals", "bins_of", "checked_weights", "sums_over", "totals_of", "warn_of_absent_rows"]
+__all__ = ["Aggregate", "Bins", "bins_of", "checked_weights", "sums_over", "totals_of", "warn_of_absent_rows"]
 
 Array = NDArray[Any]
 
@@ -38,15 +38,15 @@ class Bins(NamedTuple):
     labels: Any
 
 
-class Totals(NamedTuple):
-    """Totals of each column in each bin.
+class Aggregate(NamedTuple):
+    """Sums or means of each column in each bin.
 
     Attributes:
-        total: in the form of the table, a row for each bin.
+        value: in the form of the table, a row for each bin.
         std: their standard errors, likewise; 0 where nothing is missing.
     """
 
-    total: Any
+    value: Any
     std: Any
 
     def __repr__(self) -> str:

@@ -111,7 +111,7 @@ def _sum_of(imputer: CorrelatedGPImputer, hidden: NDArray[np.bool_]) -> Sum:
     weights = np.zeros((len(hidden), 1 + len(_DRIVERS)))
     weights[hidden, 0] = 1.0
     found = imputer.aggregate(weights=weights)
-    return Sum(float(found.total[_FLUX].iloc[0]), float(found.std[_FLUX].iloc[0]))
+    return Sum(float(found.value[_FLUX].iloc[0]), float(found.std[_FLUX].iloc[0]))
 
 
 def ridge_sum(table: pd.DataFrame, hidden: NDArray[np.bool_], _: Path) -> Sum:

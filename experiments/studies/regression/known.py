@@ -141,7 +141,7 @@ def _scores(
     true, count = (each.groupby(days).sum() for each in (complete[name].fillna(0.0), measured))
     some = (count > 0) & pd.Series(inside, index=days).groupby(level=0).all()
     misses, errors = (
-        (found.total[name].to_numpy() - true)[some],
+        (found.value[name].to_numpy() - true)[some],
         pd.Series(found.std[name].to_numpy(), true.index)[some],
     )
     whole = imputer.aggregate(np.where(inside, "hidden", "rest"), weights=weights)
@@ -152,5 +152,5 @@ def _scores(
         "coverage": float((error.abs() * unit <= NORMAL * std[name][inside & measured]).mean()),
         "squared_error_of_days": float(((misses / count[some] / unit) ** 2).mean()),
         "coverage_of_days": float((misses.abs() <= NORMAL * errors).mean()),
-        "sum_z": (float(whole.total[name].iloc[0]) - total) / spread if spread > 0 else 0.0,
+        "sum_z": (float(whole.value[name].iloc[0]) - total) / spread if spread > 0 else 0.0,
     }

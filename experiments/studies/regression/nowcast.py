@@ -76,7 +76,7 @@ def _cgp(months: pd.DataFrame, quarters: pd.Series) -> tuple[float, float]:
     imputer = CorrelatedGPImputer(random_state=0).fit(table, totals={_PRODUCT: KnownTotals(quarters, mean=True)})
     is_asked = months.index.asfreq("Q") == quarters.index[-1] + 1
     found = imputer.aggregate(np.where(is_asked, "asked", "before"), "mean")
-    return float(found.total.loc["asked", _PRODUCT] - quarters.iloc[-1]), float(found.std.loc["asked", _PRODUCT])
+    return float(found.value.loc["asked", _PRODUCT] - quarters.iloc[-1]), float(found.std.loc["asked", _PRODUCT])
 
 
 def _cgp_of_growth(months: pd.DataFrame, quarters: pd.Series) -> tuple[float, float]:
@@ -102,7 +102,7 @@ def _cgp_of_growth(months: pd.DataFrame, quarters: pd.Series) -> tuple[float, fl
     is_asked = np.arange(len(table)) >= len(table) - len(_PARTS)
     weights = np.concatenate([np.zeros(len(table) - len(_PARTS)), _PARTS])
     found = imputer.aggregate(np.where(is_asked, "asked", "before"), weights=weights)
-    return float(found.total.loc["asked", _PRODUCT]), float(found.std.loc["asked", _PRODUCT])
+    return float(found.value.loc["asked", _PRODUCT]), float(found.std.loc["asked", _PRODUCT])
 
 
 def _factors(months: pd.DataFrame, quarters: pd.Series) -> tuple[float, float]:

@@ -151,8 +151,8 @@ def test_what_comes_out_has_the_totals(fitted, tmp_path):
     labels = np.where(np.isin(np.arange(DAYS), GAP), "gap", "rest")
     found = imputer.aggregate(labels)
     assert found.std["rain"].tolist()[0] == 0.0 < found.std["rain"].tolist()[1]
-    assert found.total["rain"].iloc[0] == pytest.approx(totals["rain"].iloc[0], rel=1e-12)
-    assert found.total["rain"].iloc[1] == pytest.approx(filled["rain"].sum() - in_gap(filled), rel=1e-10)
+    assert found.value["rain"].iloc[0] == pytest.approx(totals["rain"].iloc[0], rel=1e-12)
+    assert found.value["rain"].iloc[1] == pytest.approx(filled["rain"].sum() - in_gap(filled), rel=1e-10)
     assert found.std["flow"].iloc[1] == 0.0
     lower, upper = imputer.interval(0.95)
     assert (lower["rain"].iloc[GAP] > 0).all()
@@ -207,7 +207,7 @@ def test_days_for_which_a_total_leaves_no_rain_are_dry(rest, months):
     np.testing.assert_array_equal([each["rain"][dry] for each in of_dry], 0.0)
     assert (filled["rain"][wet] > 0.0).all()
     known = totals[months].to_numpy()
-    np.testing.assert_allclose(imputer.aggregate("month").total["rain"].to_numpy()[months], known, rtol=1e-9)
+    np.testing.assert_allclose(imputer.aggregate("month").value["rain"].to_numpy()[months], known, rtol=1e-9)
     np.testing.assert_array_equal(imputer.aggregate("month").std["rain"].to_numpy()[months], 0.0)
 
 

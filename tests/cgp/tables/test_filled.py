@@ -45,7 +45,7 @@ def test_draws_keep_what_was_observed_and_vary_as_the_readings(imputer):
 def test_results_print_their_parts_beside_each_other(imputer):
     """A line for each row, and below the names of the columns those of the fields; they unpack as tuples do."""
     for result, parts in (
-        (imputer.aggregate("D"), ["total", "std"]),
+        (imputer.aggregate("D"), ["value", "std"]),
         (imputer.forecast(3), ["mean", "std", "lower", "upper"]),
         (imputer.interval(0.8), ["lower", "upper"]),
     ):
@@ -130,7 +130,7 @@ def test_totals_of_nothing_are_refused(imputer, arguments, message):
 
 def test_periods_have_the_words_of_the_command_line(imputer):
     for word, frequency in (("day", "D"), ("months", "MS"), ("all", None)):
-        pd.testing.assert_frame_equal(imputer.aggregate(word).total, imputer.aggregate(frequency).total)
+        pd.testing.assert_frame_equal(imputer.aggregate(word).value, imputer.aggregate(frequency).value)
 
 
 @pytest.mark.parametrize("count", [-1, 0, 1.5])
@@ -182,15 +182,15 @@ def test_totals_before_they_are_complete_are_those_of_the_joint_covariance(imput
             assert std.iloc[number, column] == pytest.approx(np.sqrt(variance), rel=1e-6, abs=1e-9)
     weights = np.linspace(1.0, 2.0, 48)
     weighted = imputer.aggregate("D", "mean", weights=pd.Series(weights, later.index), steps=8)
-    np.testing.assert_allclose(weighted.total, imputer.aggregate("D", "mean", weights=weights, steps=8).total)
+    np.testing.assert_allclose(weighted.value, imputer.aggregate("D", "mean", weights=weights, steps=8).value)
     with pytest.raises(ValueError, match="steps, a number of rows: expected an integer of at least 1, got -1"):
         imputer.aggregate("D", steps=-1)
     array = frame().to_numpy()
     by_number = CorrelatedGPImputer(kernel="matern32", **QUICK).fit(array).aggregate(np.arange(48) // 8, steps=8)
-    np.testing.assert_allclose(by_number.total[-1], total.iloc[-1], rtol=1e-6)
+    np.testing.assert_allclose(by_number.value[-1], total.iloc[-1], rtol=1e-6)
     named = frame().rename_axis("when").reset_index()
     options = QUICK | {"kernel": "matern32", "inputs": "when"}
-    found = CorrelatedGPImputer(**options).fit(named).aggregate("D", steps=8).total
+    found = CorrelatedGPImputer(**options).fit(named).aggregate("D", steps=8).value
     np.testing.assert_allclose(found.iloc[-1], total.iloc[-1], rtol=1e-6)
 
 
@@ -228,8 +228,8 @@ def test_weights_and_bins_of_pandas_go_by_label(imputer):
     mixed = imputer.aggregate(by.iloc[order], weights=weights.iloc[order][["n", "b", "a"]])
     for part, other in zip(expected, mixed, strict=True):
         pd.testing.assert_frame_equal(part, other)
-    rows = imputer.aggregate(weights=weights["a"].iloc[order]).total
-    np.testing.assert_allclose(rows, imputer.aggregate(weights=weights["a"].to_numpy()).total)
+    rows = imputer.aggregate(weights=weights["a"].iloc[order]).value
+    np.testing.assert_allclose(rows, imputer.aggregate(weights=weights["a"].to_numpy()).value)
     for wrong in ({"by": by.reset_index(drop=True)}, {"weights": weights.iloc[1:]}, {"weights": weights[["a", "b"]]}):
         with pytest.raises(ValueError, match="expected the (index|columns) of the table"):
             imputer.aggregate(**wrong)
@@ -240,7 +240,7 @@ def test_weights_in_frames_for_an_array():
     imputer = CorrelatedGPImputer(**QUICK).fit(array)
     weights = np.random.default_rng(0).uniform(size=array.shape)
     mixed = pd.DataFrame(weights).iloc[::-1, [2, 0, 1]]
-    np.testing.assert_allclose(imputer.aggregate(weights=mixed).total, imputer.aggregate(weights=weights).total)
+    np.testing.assert_allclose(imputer.aggregate(weights=mixed).value, imputer.aggregate(weights=weights).value)
 
 
 def test_sums_without_some_rows_say_so():

@@ -53,7 +53,7 @@ def test_fills_and_draws_have_the_totals_of_a_column_without_values(fitted):
 def test_the_aggregate_of_a_known_bin_has_no_error(fitted):
     imputer, _, _, totals = fitted
     found = imputer.aggregate("W")
-    np.testing.assert_allclose(found.total["rain"][:8], totals, rtol=1e-10)
+    np.testing.assert_allclose(found.value["rain"][:8], totals, rtol=1e-10)
     assert found.std["rain"].tolist()[:8] == [0.0] * 8
     assert found.std["rain"].iloc[-1] > 0.0
     assert (imputer.aggregate("W", include_noise=False).std["rain"] > 0).all()
@@ -259,7 +259,7 @@ def test_columns_with_totals_are_not_transformed_unless_asked():
     imputer = CorrelatedGPImputer(transforms={"rain": "auto", "flow": "log"}, **QUICK).fit(frame, totals=totals)
     assert imputer.transforms_.changed == [0]
     pd.testing.assert_series_equal(by_week(imputer.transform(frame), totals["rain"]), totals["rain"], rtol=1e-10)
-    np.testing.assert_allclose(imputer.aggregate("W").total["rain"][:8], totals["rain"])
+    np.testing.assert_allclose(imputer.aggregate("W").value["rain"][:8], totals["rain"])
     assert imputer.aggregate("W").std["rain"].tolist()[:8] == [0.0] * 8
 
 

@@ -142,9 +142,9 @@ def test_intervals_and_sums_have_the_form_of_the_panel() -> None:
     assert len(lower) == len(upper) == 12
     assert (upper[0] >= lower[0]).all().all()
     totals = imputer.aggregate("4h", "mean")
-    assert totals.total[0].shape == (2, P)
+    assert totals.value[0].shape == (2, P)
     index = _fitted(pd.concat(frames, keys=list("abcdefghijkl")))
-    assert index.aggregate("D").total.shape == (12, P)
+    assert index.aggregate("D").value.shape == (12, P)
 
 
 @pytest.mark.parametrize("form", ["array", "list", "index"])

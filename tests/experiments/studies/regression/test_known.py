@@ -65,7 +65,7 @@ def test_scores_of_a_month_are_those_of_its_measured_half_hours_and_days():
             weighted = complete.fillna(0.0).add(1.0).mul(weights, axis=0).groupby(np.asarray(by)).sum()
             counts = pd.Series(weights).groupby(np.asarray(by)).sum().to_numpy()
             errors = pd.DataFrame({name: 0.6 * np.sqrt(counts) for name in complete}, index=weighted.index)
-            return type("Totals", (), {"total": weighted, "std": errors})
+            return type("Aggregate", (), {"value": weighted, "std": errors})
 
     sd = pd.DataFrame(0.6, complete.index, complete.columns)
     scores = known._scores(Filled(), "NEE", complete, complete + 1.0, sd, inside)
