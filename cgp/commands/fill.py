@@ -264,11 +264,14 @@ def _check(parsed: argparse.Namespace) -> None:
     check_pictures(pictures)
     check_extras({"pandas": "frames"} | ({"matplotlib": "plot"} if pictures else {}))
     from cgp.tables.frames.files.sources import check_kind
-    from cgp.tables.transforms.names import check_name
+    from cgp.tables.transforms.names import NAMES, check_name
 
     for path in (*read, *tables):
         check_kind(path)
     for text in parsed.transforms or ():
+        name, sign, kind = text.rpartition(":")
+        if sign and kind in NAMES:
+            raise ValueError(f"--transforms: expected COLUMN=KIND, got {text!r}; did you mean {f'{name}={kind}'!r}?")
         check_name(text.rpartition("=")[2])
     answers.check(parsed)
 

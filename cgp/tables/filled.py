@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -294,6 +295,8 @@ def _rows_within(span: Any, step: float) -> Any:
     import pandas as pd
 
     try:
+        if isinstance(span, str) and not re.search("[a-z:]", span, re.IGNORECASE):  # 2023-06 is no span
+            raise ValueError
         days = pd.Timedelta(span) / pd.Timedelta(days=1)
     except ValueError:
         raise ValueError(f"steps: expected a number of rows, or a span of time such as '2D', got {span!r}") from None

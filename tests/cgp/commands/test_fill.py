@@ -176,6 +176,17 @@ def test_lines_that_repeat_a_time_are_said_beside_sums(file, capsys):
         assert pd.read_csv(sums)["count"].tolist() == [table["count"].sum() + 7]
 
 
+@pytest.mark.filterwarnings("default")
+def test_rows_that_sums_lack_are_added_by_a_flag(file, capsys):
+    readings().drop(index=20).to_csv(file, index=False)
+    assert run(file, "--sums", "day", file.with_name("sums.csv")) == 0
+    assert "in or beside the bins 2024-01-01: --every STEP makes them gaps" in capsys.readouterr().err
+    path = file.with_name("totals.csv")
+    path.write_text("date,warm\n2024-02,1.0\n")
+    assert run(file, "--totals", path) == 2
+    assert "rows that the table lacks are added by --every STEP" in capsys.readouterr().err
+
+
 def test_the_last_line_says_which_gaps_are_not_written(tmp_path, capsys):
     """Of series below each other: those without a row, where a picture is asked for, and nothing else is refused."""
     path = tmp_path / "in.csv"
@@ -238,7 +249,7 @@ def test_without_pandas_the_extra_is_named(file, monkeypatch, capsys):
 REFUSED = [
     (None, [], "no such file"),
     (b"", [], "expected a table, got an empty file"),
-    (b"", ["--transforms", "a=lgo"], "got 'lgo'; did you mean 'log'?"),
+    (b"", ["--transforms", "a=lgo"], "'rectified', 'none'), got 'lgo'; did you mean 'log'?"),
     (b"\x89PNG\x00\xff", [], "got bytes that are no text"),
     (b"a,b\n", [], "expected a table with rows below a header, got none"),
     (b"a,b\n1,2\n3,4\n", [], "expected gaps in columns of numbers, ['a', 'b'], got none"),
@@ -268,7 +279,12 @@ REFUSED = [
         "got none; --every 1h adds",
     ),
     (LONG, ["--long", "site,day,a"], "got none; --every 1D adds rows that are not there, and --missing CODE"),
-    (HOURLY, ["--every", "7min"], "in.csv: --every 7min: expected the distance of the rows, 1 h, or a whole part"),
+    (
+        HOURLY,
+        ["--every", "7min"],
+        "--every 7min: expected a step that divides the distance of the rows, 1 h, such as 30min: most",
+    ),
+    (b"a,b\n1,\n3,4\n", ["--transforms", "a:log"], "expected COLUMN=KIND, got 'a:log'; did you mean 'a=log'?"),
     (HOURLY, ["--every", "2h"], "in.csv: --every 2h: expected at most the distance of the rows, 1 h"),
     (b"a,b\n1,\n3,4\n", ["--decimal", "x"], "--decimal: expected one of"),
     (b"a,b\n1,\n3,4\n", ["--skip-footer", "-1"], "fill: --skip-footer: expected a number of lines"),

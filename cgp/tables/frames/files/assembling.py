@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cgp.spelling import counted
+from cgp.tables.frames.periods import period_of
 
 from .columns import Columns
 from .options import ReadOptions, UnclearError, option
@@ -182,21 +183,20 @@ def _refuse_unfit(times: Any, every: str) -> None:
         return
     if wanted > _WIDER * step:
         raise UnclearError(f"{option('every', every)}: expected at most the distance of the rows, {said_step(step)}")
-    is_fixed = isinstance(pd.tseries.frequencies.to_offset(every), pd.offsets.Day | pd.offsets.Tick)
+    is_fixed = isinstance(_offset(every), pd.offsets.Day | pd.offsets.Tick)
     if is_fixed and abs(step - round(step / wanted) * wanted) > _JITTER * wanted:
         raise UnclearError(
-            f"{option('every', every)}: expected the distance of the rows, {said_step(step)}, or a whole part of it, "
-            "such as a half: no row of the file is at most of the times"
+            f"{option('every', every)}: expected a step that divides the distance of the rows, {said_step(step)}, such "
+            f"as {_as_every(times, step / 2)}: most rows would be at none of its times"
         )
 
 
 def _slots(local: Any, every: str) -> Any:
     """Times at equal distance from the first to the last, at round numbers where the rows nearly are."""
     import pandas as pd
-    from pandas.tseries.frequencies import to_offset
 
     try:
-        offset = to_offset(every)
+        offset = _offset(every)
         is_fixed = isinstance(offset, pd.offsets.Day | pd.offsets.Tick)
         if offset.n < 1:
             raise ValueError("a negative frequency")
@@ -213,6 +213,13 @@ def _slots(local: Any, every: str) -> Any:
     phase = 0.0 if np.ptp(off) > 0 and np.abs(off).max() <= _JITTER else float(np.median(off))
     first, last = (round(float(place - phase)) for place in (apart[0], apart[-1]))
     return pd.DatetimeIndex([start + phase * step + number * step for number in range(first, last + 1)])
+
+
+def _offset(every: str) -> Any:
+    """A distance of rows, such as 1h or 1 hour, as pandas has it."""
+    from pandas.tseries.frequencies import to_offset
+
+    return to_offset(period_of(every))
 
 
 def _absent(times: Any) -> tuple[int, str]:

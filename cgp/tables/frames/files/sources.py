@@ -12,6 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from cgp.spelling import meant
+
 from .layout import delimited
 from .options import ReadOptions, UnclearError, option
 from .text import BLANK, COMPRESSED, ONE_COLUMN, Encoded, Grid, packed, read_text
@@ -253,7 +255,7 @@ def _read_workbook(path: Path, wanted: str | None) -> WorkbookSource:
     sheets = {sheet.title: [[_cell_text(v) for v in row] for row in sheet.values] for sheet in book.worksheets}
     full = [name for name, rows in sheets.items() if any(map(any, rows))]
     if wanted is not None and wanted not in full:
-        raise ValueError(f"sheet: expected one of {full}, got {wanted!r}")
+        raise ValueError(f"sheet: expected one of {full}, got {wanted!r}{meant([wanted], full)}")
     if len(full) > 1 and wanted is None:
         raise UnclearError(f"it has {len(full)} sheets: say {' or '.join(option('sheet', name) for name in full)}")
     if not full:

@@ -21,7 +21,6 @@ from .sources import Added, Cell, Source, TextSource, check_kind, is_delimited_a
 __all__ = ["Pieces", "TableFile", "Understood"]
 
 _KINDS = {"text": "text", "workbook": "a workbook", "parquet": "parquet"}
-_WRITERS = {"text": "to_csv", "workbook": "to_excel", "parquet": "to_parquet"}
 _SHOWN, _LEFT_SHOWN = 12, 6
 
 
@@ -135,7 +134,7 @@ class TableFile:
         if (kind := kind_of_file(path)) != source.kind:
             raise ValueError(
                 f"{path}: expected a place that ends in {self.path.suffix}, as {self.path.name} is "
-                f"{_KINDS[source.kind]}, got {_KINDS[kind]}: pandas writes it as such, frame.{_WRITERS[kind]}"
+                f"{_KINDS[source.kind]}, got {_KINDS[kind]}"
             )
         if isinstance(source, TextSource) and not is_delimited_as(path, source.grid.delimiter):
             sign = source.grid.delimiter

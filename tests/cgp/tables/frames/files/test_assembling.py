@@ -62,9 +62,10 @@ def test_distances_that_are_no_part_of_the_rows_are_refused():
     """No row would be at most of the times; a quarter of an hour is a part of an hour, as is a month of a year."""
     hours = pd.Series(pd.date_range("2024-01-01", periods=40, freq="h"))
     for every in ("7min", "50min"):
-        with pytest.raises(UnclearError, match=f"every='{every}': expected the distance of the rows, 1 h, or a whole"):
+        said = f"every='{every}': expected a step that divides the distance of the rows, 1 h, such as 30min: most"
+        with pytest.raises(UnclearError, match=said):
             _refuse_unfit(hours, every)
-    for every in ("15min", "1h", "40s"):
+    for every in ("15min", "1h", "40s", "1 hour", "Hours"):
         _refuse_unfit(hours, every)
     _refuse_unfit(pd.Series(pd.date_range("2000-01-01", periods=20, freq="YS")), "MS")
     _refuse_unfit(hours[hours.dt.hour.isin([1, 2, 4, 9, 20])], "7min")

@@ -117,6 +117,8 @@ class TestWorkbooks:
         assert (sheet["B3"].value, sheet["B3"].font.bold, sheet["F2"].value) == (2.0, True, "=2*B2")
         assert openpyxl.load_workbook(out)["notes"]["B2"].value == 1
         assert sheet["A2"].value == dt.datetime(2020, 1, 30)
+        with pytest.raises(ValueError, match="got 'Data'; did you mean 'data'"):
+            read_table(path, sheet="Data")
         with pytest.raises(ValueError, match=r"sheet: expected one of \['data', 'notes'\], got 'x'"):
             read_table(path, sheet="x")
 
