@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,12 @@ def add_to(fill: Any) -> None:
         )
     fill.add_argument(
         "--interval", nargs=2, metavar=("LEVEL", "FILE"), help="write the ends of intervals, such as 0.95"
+    )
+    fill.add_argument(
+        "--draws",
+        nargs=2,
+        metavar=("N", "FILE"),
+        help="write N values of each gap, drawn together: for counts of dry days",
     )
     fill.add_argument(
         "--forecast",
@@ -61,7 +68,7 @@ def add_to(fill: Any) -> None:
 
 def places(parsed: argparse.Namespace) -> list[Path]:
     """Where answers are written."""
-    asked = (parsed.sums, parsed.means, parsed.interval, parsed.forecast)
+    asked = (parsed.sums, parsed.means, parsed.interval, parsed.draws, parsed.forecast)
     return [Path(given[1]) for given in asked if given is not None]
 
 
@@ -73,8 +80,9 @@ def check(parsed: argparse.Namespace) -> None:
         check_kind(path)
     if parsed.interval is not None and not 0 < _level(parsed.interval[0]) < 1:
         raise ValueError(f"--interval: expected a level between 0 and 1, such as 0.95, got {parsed.interval[0]!r}")
-    if parsed.forecast is not None and not parsed.forecast[0].isdigit():
-        raise ValueError(f"--forecast: expected a number of rows, got {parsed.forecast[0]!r}")
+    for flag, given, what in (("--forecast", parsed.forecast, "rows"), ("--draws", parsed.draws, "draws")):
+        if given is not None and not (given[0].isdigit() and int(given[0])):
+            raise ValueError(f"{flag}: expected a number of {what}, got {given[0]!r}")
 
 
 def check_for(parsed: argparse.Namespace, table: Any) -> None:
@@ -104,7 +112,7 @@ def check_for(parsed: argparse.Namespace, table: Any) -> None:
 
 
 def write(parsed: argparse.Namespace, imputer: Any, table: Any) -> None:
-    """Write sums, means and a forecast, each with its standard errors beside it, and the ends of intervals."""
+    """Write sums, means and a forecast, each with its standard errors beside it, ends of intervals, and draws."""
     for how, given in (("sum", parsed.sums), ("mean", parsed.means)):
         if given is not None:
             _write_parts(imputer, "aggregate", (period_of(given[0]), how), table, Path(given[1]))
@@ -112,6 +120,8 @@ def write(parsed: argparse.Namespace, imputer: Any, table: Any) -> None:
     if parsed.interval is not None:
         level = (_level(parsed.interval[0]),)
         _write_parts(imputer, "interval", level, table, Path(parsed.interval[1]), _ENDS)
+    if parsed.draws is not None:
+        _write_draws(imputer, int(parsed.draws[0]), parsed.seed, table, Path(parsed.draws[1]))
     if parsed.forecast is not None:
         heads = _WITH_ERRORS + (_ENDS if level else ())
         _write_parts(imputer, "forecast", (int(parsed.forecast[0]), *level), table, Path(parsed.forecast[1]), heads)
@@ -133,20 +143,51 @@ def _write_parts(
     """Write the first parts of an answer of the imputer, one for each head, those of a column beside each other."""
     import pandas as pd
 
-    from cgp.atomic_files import write_aside
-    from cgp.tables.frames.files.sources import kind_of_file
-
-    if not hasattr(imputer, what):
-        raise ValueError(f"{path}: the method that --assess recommends has no such answer: leave --assess out")
+    _check_answers(imputer, what, path)
     parts = getattr(imputer, what)(*arguments)[: len(heads)]
-    columns, kind = {}, kind_of_file(path)
+    columns = {}
     for name in parts[0]:
         digits = table.precision(name)
         for head, part in zip(heads, parts, strict=True):
             write = digits.write_error if head.endswith("std") else digits.write
-            cells = [write(value) for value in part[name]]
-            columns[head.format(name)] = cells if kind == "text" else digits.form.numbers(cells)
-    frame = pd.DataFrame(columns, index=parts[0].index.rename(table.frame.index.name or "row"))
+            columns[head.format(name)] = _cells(map(write, part[name]), digits, path)
+    _write_frame(pd.DataFrame(columns, index=parts[0].index), table, path)
+
+
+def _write_draws(imputer: Any, count: int, seed: int, table: Any, path: Path) -> None:
+    """Write joint draws of what is missing, a line for each value."""
+    import pandas as pd
+
+    _check_answers(imputer, "draws", path)
+    drawn, parts = imputer.draws(count, seed), []
+    for name in table.pieces.assembled.values:
+        gaps, digits = table.frame[name].isna(), table.precision(name)
+        for number, each in enumerate(drawn, start=1):
+            cells = _cells(map(digits.write, each.loc[gaps.to_numpy(), name]), digits, path)
+            parts.append(pd.DataFrame({"draw": number, "column": name, "value": cells}, index=table.frame.index[gaps]))
+    _write_frame(pd.concat(parts), table, path)
+
+
+def _check_answers(imputer: Any, what: str, path: Path) -> None:
+    """Refuse to ask a method for what it has not."""
+    if not hasattr(imputer, what):
+        raise ValueError(f"{path}: the method that --assess recommends has no such answer: leave --assess out")
+
+
+def _cells(texts: Iterable[str], digits: Any, path: Path) -> Any:
+    """Texts as they are written to a file: numbers in workbooks and parquet."""
+    from cgp.tables.frames.files.sources import kind_of_file
+
+    return [*texts] if kind_of_file(path) == "text" else digits.form.numbers([*texts])
+
+
+def _write_frame(frame: Any, table: Any, path: Path) -> None:
+    """Write an answer, its rows called as those of the table."""
+    from cgp.atomic_files import write_aside
+    from cgp.tables.frames.files.sources import kind_of_file
+
+    kind = kind_of_file(path)
+    frame.index = frame.index.rename(table.frame.index.name or "row")
     if kind == "workbook" and getattr(frame.index, "tz", None) is not None:
         frame.index = frame.index.astype(str)  # cells of workbooks have no zones
     writers = {"text": frame.to_csv, "workbook": frame.to_excel, "parquet": frame.to_parquet}

@@ -267,6 +267,7 @@ REFUSED = [
     (b"a,b\n1,\n3,4\n", ["--out", "in.csv"], "expected a place of its own for each file, got one which is read"),
     (b"a,b\n1,\n3,4\n", ["--sums", "day", "x.json"], "x.json: expected a table (.csv, "),
     (b"a,b\n1,\n3,4\n", ["--forecast", "few", "y.csv"], "--forecast: expected a number of rows, got 'few'"),
+    (b"a,b\n1,\n3,4\n", ["--draws", "0", "y.csv"], "--draws: expected a number of draws, got '0'"),
     (b"a,b\n1,\n3,4\n", ["--sheet", "x"], "in.csv: --sheet x: expected a workbook, got text"),
     (
         HOURLY.replace(b"04:00,\n", b"04:00,1\n"),
@@ -474,6 +475,26 @@ def test_ends_of_intervals_are_written(file, capsys):
     for level in ("95", "high", "0"):
         assert run(file, "--interval", level, place) == 2
         assert f"--interval: expected a level between 0 and 1, such as 0.95, got '{level}'" in capsys.readouterr().err
+
+
+def test_draws_are_written_a_line_for_each_value(file):
+    """Those of a gap go together: of zeros that the transform gives, so do counts."""
+    table = readings().assign(warm=lambda frame: frame["warm"].clip(lower=0.0))
+    table.loc[17:24, "warm"] = np.nan  # the sine is below zero there
+    table.to_csv(file, index=False)
+    place = file.with_name("draws.csv")
+    assert run(file, "--transforms", "warm=rectified", "--draws", 20, place) == 0
+    draws = pd.read_csv(place)
+    assert list(draws) == ["when", "draw", "column", "value"]
+    gaps = table[["when", "warm", "wet"]].set_index("when").isna().T.stack()
+    expected = [
+        (name, draw, when) for name in ("warm", "wet") for draw in range(1, 21) for when in gaps[name][gaps[name]].index
+    ]
+    assert [*draws[["column", "draw", "when"]].itertuples(index=False, name=None)] == expected
+    warm = draws.loc[draws["column"] == "warm", "value"]
+    assert warm.min() == 0.0
+    assert (warm == 0.0).mean() > 0.2
+    assert draws.groupby(["column", "when"])["value"].nunique().max() > 1
 
 
 @pytest.mark.parametrize(
