@@ -207,7 +207,7 @@ def _of_column(column: int, totals: KnownTotals, table: Table, axis: Axis) -> Su
     shares = weights[at]
     if totals.mean:
         shares = shares / np.bincount(sums, shares, minlength=len(rows))[sums]
-    _check_known(column, table, at, shares, sums, values, names)
+    names = _beside_readings(column, table, at, shares, sums, values, names)
     places = np.column_stack([table.inputs[at], np.full(len(at), float(column))])
     of_readings = np.full(len(values), totals.of == "readings")
     return Sums(places, shares, sums, values, np.array(noise), of_readings, names)
@@ -304,20 +304,37 @@ def _rows(spans: _Spans, table: Table, names: tuple[str, ...], num_beyond: int) 
     return [order[low:high] for low, high in zip(first, last, strict=True)]
 
 
-def _check_known(
+def _beside_readings(
     column: int, table: Table, at: Array, weights: Array, sums: Array, values: Array, names: tuple[str, ...]
-) -> None:
-    """Refuse totals of a column without negative values that are below the sum of what is known of them."""
+) -> tuple[str, ...]:
+    """Totals beside what is known of them.
+
+    Args:
+        column: that they are of.
+        table: n rows.
+        at: row of each of t terms, ``(t,)``.
+        weights: of each term, ``(t,)``.
+        sums: the total that each term is in, ``(t,)``.
+        values: of the totals, ``(M,)``.
+        names: of the totals.
+
+    Returns:
+        Their names, with both numbers where every reading is known and they differ: a fit may refuse them.
+
+    Raises:
+        ValueError: if one of a column without negative values is below the sum of what is known of it.
+    """
     readings, missing = table.values[:, column], np.isnan(table.values[at, column])
-    if (weights < 0.0).any() or (readings < 0.0).any():
-        return
     known = np.bincount(sums, weights * np.nan_to_num(readings[at]), minlength=len(values))
     counts = np.stack([np.bincount(sums, each, minlength=len(values)) for each in (missing, ~missing)])
-    partly = (counts > 0).all(axis=0)  # where every value is known they are compared with the sum
-    wrong = np.flatnonzero(partly & (known > values + _ROUNDING * np.maximum(np.abs(values), known)))
-    if len(wrong):
+    partly, little = (counts > 0).all(axis=0), _ROUNDING * np.maximum(np.abs(values), np.abs(known))
+    wrong = np.flatnonzero(partly & (known > values + little))
+    if len(wrong) and not ((weights < 0.0).any() or (readings < 0.0).any()):
         m = wrong[0]
         raise ValueError(
             f"totals: {names[m]} is {values[m]:g}, and what is known of it is {known[m]:g} already, of a column "
             "without negative values: correct one of them, or leave the total out"
         )
+    differs = (counts[0] == 0) & (np.abs(known - values) > little)
+    both = (f" ({value:.6g}, by its readings {read:.6g})" for value, read in zip(values, known, strict=True))
+    return tuple(name + end * bool(differ) for name, end, differ in zip(names, both, differs, strict=True))

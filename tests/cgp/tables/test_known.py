@@ -235,7 +235,8 @@ def test_what_cannot_be_used_is_refused():
 def test_totals_that_contradict_what_is_known_are_refused():
     full, _ = series()
     totals = weekly(full)[:8]
-    _refused({"rain": totals + 10.0}, "'rain' 2023-01-02/2023-01-08 contradicts", rain=lambda full: full["rain"])
+    both = rf"\({totals.iloc[0] + 10.0:.6g}, by its readings {totals.iloc[0]:.6g}\)"
+    _refused({"rain": totals + 10.0}, f"2023-01-02/2023-01-08 {both} contradicts", rain=lambda full: full["rain"])
     table, axis = read_table(series()[1], None)
     assert known_sums({"rain": -totals}, table, axis) is not None  # nothing says that it cannot be
     partly = lambda full: full["rain"].where(full.index != "2023-01-03")  # noqa: E731 - of a week
