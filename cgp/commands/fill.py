@@ -101,13 +101,18 @@ def _add_file(group: Any) -> None:
     group.add_argument(
         "--missing",
         nargs="+",
+        action="extend",
         default=[],
         metavar="CODE",
         help="what stands for a missing value: -999, ND; < for all that begins so; none for no further one",
     )
     group.add_argument("--half-limits", action="store_true", help="values below a limit, such as <0.5, are half of it")
-    group.add_argument("--leave", nargs="+", default=[], metavar="COLUMN", help="columns that are left alone")
-    group.add_argument("--numbers", nargs="+", default=[], metavar="COLUMN", help="columns of numbers such as 007")
+    group.add_argument(
+        "--leave", nargs="+", action="extend", default=[], metavar="COLUMN", help="columns that are left alone"
+    )
+    group.add_argument(
+        "--numbers", nargs="+", action="extend", default=[], metavar="COLUMN", help="columns of numbers such as 007"
+    )
     group.add_argument("--decimal", help="sign of decimals")
     group.add_argument("--thousands", help="sign between groups of thousands; '' for none")
     group.add_argument("--delimiter", help="between fields: , ; tab | or space")

@@ -131,6 +131,13 @@ def test_warnings_name_flags(file, capsys, monkeypatch):
     assert "cgp fill: warning: -5 repeats; say so: --missing -5" in capsys.readouterr().err
 
 
+def test_codes_may_be_given_one_after_the_other(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text("t,a\n" + "".join(f"{t},{'ND' if t == 7 else '-999' if t == 9 else t % 5}\n" for t in range(30)))
+    assert run(path, "--missing", "ND", "--missing", "-999") == 0
+    assert pd.read_csv(tmp_path / "out.csv")["a"].between(-2, 6).all()
+
+
 def test_sums_means_and_a_forecast(file):
     folder = file.parent
     answers = ["--sums", "day", folder / "sums.csv", "--means", "all", folder / "means.csv"]

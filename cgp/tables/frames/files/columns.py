@@ -86,10 +86,15 @@ def columns_of(cells: Any, options: ReadOptions, delimiter: str, known: Mapping[
     left = {name: reason for name, each in texts.items() if (reason := _left(name, each, options))}
     left |= {name: reason for name, reason in known.items() if name not in (*options.numbers, *options.leave)}
     chosen = {name: each for name, each in texts.items() if name not in left}
-    _refuse_words({name: each.words for name, each in chosen.items() if each.words})
-    _refuse_units({name: texts[name].words for name in left if name not in options.leave})
+    asked = [
+        _of_words({name: each.words for name, each in chosen.items() if each.words}),
+        _of_units({name: texts[name].words for name in left if name not in options.leave}),
+    ]
     written = {name: [*each.numbers, *map(_limit, each.limits)] for name, each in chosen.items()}
-    form = form_of_numbers(written, options, delimiter)
+    try:
+        form = form_of_numbers(written, options, delimiter)
+    except UnclearError as error:
+        raise _unclear(*asked, error.text) from error
     numbers = {name: _column(cells[name], each, form, options.missing) for name, each in chosen.items()}
     empty = (name for name, each in numbers.items() if each.values.isna().all() and name not in options.numbers)
     left |= dict.fromkeys(empty, EMPTY)
@@ -97,7 +102,9 @@ def columns_of(cells: Any, options: ReadOptions, delimiter: str, known: Mapping[
     left |= idle if {*numbers} - {*idle} - {*left} else {}
     numbers = {name: each for name, each in numbers.items() if name not in left}
     if numbers and "none" not in options.missing:
-        _refuse_codes(numbers)
+        asked.append(_of_codes(numbers))
+    if any(asked):
+        raise _unclear(*asked)
     return Columns(numbers, {name: left[name] for name in cells if name in left}, form)
 
 
@@ -143,10 +150,15 @@ def _idle(name: str, values: Any) -> str:
     return "counts the rows" if counts and (values.diff().iloc[1:] == 1.0).all() else ""
 
 
-def _refuse_words(words: dict[str, dict[str, int]]) -> None:
-    """Refuse words among numbers, all at once."""
+def _unclear(*asked: str) -> UnclearError:
+    """All that is asked, in one error."""
+    return UnclearError(". Besides, ".join(filter(None, asked)))
+
+
+def _of_words(words: dict[str, dict[str, int]]) -> str:
+    """What is asked of words among numbers, if there are some."""
     if not words:
-        return
+        return ""
     where: dict[str, list[str]] = {}
     for name, texts in words.items():
         for text in texts:
@@ -159,25 +171,26 @@ def _refuse_words(words: dict[str, dict[str, int]]) -> None:
         f". A value below a limit is filled as a gap then, which is too high: {option('half_limits')} takes half of "
         "each limit"
     )
-    raise UnclearError(
+    return (
         f"words among numbers: {shown}{more}. Say {option('missing', codes)} if they stand for what is missing, or "
         f"{option('leave', [*words])} to leave the columns alone{below if any(map(_limit, limits)) else ''}"
     )
 
 
-def _refuse_units(words: dict[str, dict[str, int]]) -> None:
-    """Refuse columns whose words are numbers with a unit or a sign, such as 12 % or $1.50."""
+def _of_units(words: dict[str, dict[str, int]]) -> str:
+    """What is asked of columns whose words are numbers with a unit or a sign, such as 12 % or $1.50."""
     found = {name: [*each] for name, each in words.items() if each and all(map(_UNIT.fullmatch, each))}
-    if found:
-        shown = ", ".join(f"{texts[0]!r} in {name!r}" for name, texts in found.items())
-        raise UnclearError(
-            f"numbers with units: {shown}. Take the units out of the file, or say {option('leave', [*found])} to leave "
-            "the columns alone"
-        )
+    if not found:
+        return ""
+    shown = ", ".join(f"{texts[0]!r} in {name!r}" for name, texts in found.items())
+    return (
+        f"numbers with units: {shown}. Take the units out of the file, or say {option('leave', [*found])} to leave "
+        "the columns alone"
+    )
 
 
-def _refuse_codes(columns: dict[str, Column]) -> None:
-    """Refuse numbers that look like codes: they repeat far from all others, or are codes elsewhere and far away."""
+def _of_codes(columns: dict[str, Column]) -> str:
+    """What is asked of numbers that look like codes: they repeat far from all others, or are codes elsewhere."""
     from cgp.tables.frames.codes import suspected_codes
 
     names = [*columns]
@@ -186,13 +199,14 @@ def _refuse_codes(columns: dict[str, Column]) -> None:
     for name in names:
         readings = columns[name].values.dropna().unique()
         found |= {code: [name] for code in _CODES if code not in found and _is_far(code, readings)}
-    if found:
-        shown = ", ".join(f"{code:g} in {', '.join(map(repr, where))}" for code, where in found.items())
-        plain = [f"{code:g}" for code in found]
-        raise UnclearError(
-            f"far from all other values: {shown}. Say {option('missing', plain)} if this stands for what is missing, "
-            f"{option('missing', ['none'])} if it was measured"
-        )
+    if not found:
+        return ""
+    shown = ", ".join(f"{code:g} in {', '.join(map(repr, where))}" for code, where in found.items())
+    plain = [f"{code:g}" for code in found]
+    return (
+        f"far from all other values: {shown}. Say {option('missing', plain)} if this stands for what is missing, "
+        f"{option('missing', ['none'])} if it was measured"
+    )
 
 
 def _is_far(code: float, readings: Any) -> bool:

@@ -32,6 +32,15 @@ def test_codes_are_texts_or_numbers():
     assert columns({"missing": ["-99.9"]}, ";", a=["1,5", "-99,9"]).numbers["a"].values.isna().sum() == 1
 
 
+def test_what_does_not_depend_on_each_other_is_asked_at_once():
+    with pytest.raises(UnclearError) as refused:
+        columns(a=["ND", *MANY], b=["-999", *MANY], c=["1 %", *["2 %"] * 30])
+    said = [r"'ND' in 'a'. Say --missing ND", r"Besides, numbers with units: '1 %' in 'c'", r"Besides, .*: -999 in 'b'"]
+    assert re.search(".*".join(said), refused.value.flags)
+    with pytest.raises(UnclearError, match=r"'ND' in 'a'.*Besides, 'b': '1,036' is 1.036"):
+        columns(a=["ND", "1", "2"], b=["1,036", "1", "2"], delimiter=";")
+
+
 def test_others_are_left_with_a_reason():
     found = columns(
         {"leave": ["e"]},
