@@ -49,7 +49,7 @@ def add_to(commands: Any) -> None:
     )
     fill.add_argument("table", type=Path, help="csv (also .gz, .bz2, .xz), xlsx or parquet")
     fill.add_argument("--out", type=Path, required=True, help="where the filled table is written: only gaps change")
-    fill.add_argument("--std", type=Path, help="where standard deviations are written: 0 for what was observed")
+    fill.add_argument("--std", type=Path, help="where standard deviations are written: above 0 where it was filled")
     fill.add_argument("--picture", type=Path, help="where a picture of gaps and fillings is written")
     fill.add_argument(
         "--assess",

@@ -24,6 +24,7 @@ _FITS = 6  # letters below a cell
 _MOST_DOTS = 300  # rows up to which every observation has one
 _SLIVER = 0.01  # of the rows: the lines of shorter gaps are hardly seen
 _NORMAL = 1.96
+_SHARED_DATES = ["", "%Y", "%b %Y", "%d %b %Y", "%d %b %Y", "%d %b %Y %H:%M"]  # below ticks of years to seconds
 
 
 @styled
@@ -120,6 +121,7 @@ def residual_panels(
     for ax, column in zip(axes, residuals.T, strict=True):
         _residual_column(ax, x, column)
     _label(axes, dated, xlabel)
+    axes[0].figure.supylabel("error / its standard deviation", fontsize="medium")
     return axes
 
 
@@ -196,7 +198,7 @@ def _label(axes: list[Axes], dated: bool, xlabel: str) -> None:
     if dated:
         locator = AutoDateLocator(minticks=3, maxticks=8)
         axes[0].xaxis.set_major_locator(locator)
-        axes[0].xaxis.set_major_formatter(_Dates(locator))
+        axes[0].xaxis.set_major_formatter(_Dates(locator, offset_formats=_SHARED_DATES))
     for ax in axes:
         if ax.xaxis.get_tick_params()["labelbottom"] and (ax is not axes[0] or len(axes) == 1):
             ax.set_xlabel(xlabel)

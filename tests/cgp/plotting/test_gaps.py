@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
@@ -88,6 +90,7 @@ def test_dates_have_ticks_over_any_time(hours):
     labels = axes[0].xaxis.get_major_formatter().format_ticks(axes[0].get_xticks())
     assert any("202" in label for label in labels), labels  # the year
     assert not axes[0].xaxis.get_major_formatter().get_offset()
+    assert all(re.fullmatch(r"(.+\n)?((\d\d )?[A-Z][a-z]{2} )?2020", label) for label in labels if "\n" in label)
     assert 3 <= sum(low <= tick <= high for tick in axes[0].get_xticks()) <= 9
 
 
@@ -98,6 +101,7 @@ def test_residuals_beyond_the_band_are_marked():
     assert (inside.get_ydata().tolist(), outside.get_ydata().tolist()) == ([0.1, 1.0, -0.3], [-2.5])
     assert [ax.texts[0].get_text() for ax in (first, second)] == ["75 % within", "nothing observed"]
     assert (first.get_xlabel(), second.get_xlabel()) == ("", "hour")
+    assert first.figure.get_supylabel() == "error / its standard deviation"
     with pytest.raises(ValueError, match="residuals must have 4 rows, got 5"):
         residual_panels(np.arange(4), residuals, names=["a", "b"])
 
