@@ -7,9 +7,9 @@ import re
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from .assessed import ANSWERED, AS_SAVED, RATE, Answering, write_answers, write_report
+from .assessed import AS_SAVED, RATE, Answering, said_by, write_answers, write_report
 from .terminal import check_extras, check_files, check_pictures, check_places, write_picture
 
 __all__ = ["EXAMPLES", "add_to", "run"]
@@ -17,6 +17,7 @@ __all__ = ["EXAMPLES", "add_to", "run"]
 EXAMPLES = """  cgp assess held_out.npz --picture report.png
   cgp assess held_out.npz --train train.npz --ood other.npz --risk 0.05
   cgp assess held_out.npz --risk 0.05 --out report.json --answer new.npz answers.csv
+  cgp assess held_out.npz --train train.npz --held-out further.npz --risk 0.05 --answer new.npz answers.csv
 """
 
 _LEVEL = 0.95
@@ -52,6 +53,9 @@ def add_to(commands: Any) -> None:
     assess.add_argument("--risk", type=float, help="say which answers to give, such that at most this share is wrong")
     assess.add_argument("--level", type=float, help="with --risk: the probability with which that holds (0.95)")
     assess.add_argument(
+        "--held-out", type=Path, metavar="FILE", help="npz of further labels: with them --risk is about what is advised"
+    )
+    assess.add_argument(
         "--out", type=Path, help="json of all scores, temperatures, and thresholds with their formulas and constants"
     )
     assess.add_argument(
@@ -73,33 +77,36 @@ def run(parsed: argparse.Namespace) -> None:
     known = read_predictions(parsed.predictions)
     others = {path: read_predictions(path, labelled=False) for path in parsed.ood}
     seen = {path: read_predictions(path) for path in filter(None, [parsed.train])}
+    further = {path: read_predictions(path) for path in filter(None, [parsed.held_out])}
     new = {path: read_predictions(path, labelled=False) for path in _new(parsed)}
     if seen and known.features is None:
         raise ValueError(f"{parsed.predictions}: expected features (N, d), as --train compares them, got none")
-    for path, part in [*others.items(), *seen.items(), *new.items()]:
+    for path, part in [*others.items(), *seen.items(), *further.items(), *new.items()]:
         check_alike(path, part, known)
     network = _Network(known)
     report = network.assessed(seen.get(parsed.train), {path.stem: part for path, part in others.items()}, parsed.seed)
     limits = {
         name: _rounded_up(report.fitted[name].threshold(RATE), report.fitted[name].known) for name in _named(report)
     }
-    answering = None if parsed.risk is None else _answering(report, parsed.risk, parsed.level or _LEVEL)
-    found = [network.answered(report, part, parsed.method, with_risk=answering is not None) for part in new.values()]
+    guaranteed = parsed.risk is not None
+    answers = network.answers(report, parsed.method, further.get(parsed.held_out), is_guaranteed=guaranteed)
+    answering = None if parsed.risk is None else _answering(answers, parsed.risk, parsed.level or _LEVEL)
     sentence = _in_flags(report.sentence)
-    advice = [sentence, *_advice(report, limits, known.of, with_risk=parsed.risk is not None)]
-    advice += [] if answering is None else [_withheld(report, answering)]
+    advice = [sentence, *_advice(report, limits, known.of, answers)]
+    advice += [] if answering is None else [_withheld(answers, answering)]
     sys.stdout.write("\n\n".join([report.table(), *(textwrap.fill(part, 100) for part in advice)]) + "\n")
     write_picture(report.plot, parsed.picture)
     numbers = {name: float(limit) for name, limit in limits.items()}
     if parsed.out is not None:
         write_report(parsed.out, report, known.of, sentence, numbers, answering)
-    for prediction, trained in found:
-        write_answers(parsed.answer[1], prediction, numbers, trained, answering and answering.threshold)
+    for part in new.values():
+        found, sure = (network.predicted(model, part) for model in (answers.model, answers.sure))
+        write_answers(parsed.answer[1], found, numbers, answers.method, sure, answering)
 
 
 def _check(parsed: argparse.Namespace) -> None:
     """Refuse what cannot come to anything, before anything heavy is imported."""
-    read = [parsed.predictions, *filter(None, [parsed.train]), *parsed.ood, *_new(parsed)]
+    read = [parsed.predictions, *filter(None, [parsed.train, parsed.held_out]), *parsed.ood, *_new(parsed)]
     check_files(read)
     table = None if parsed.answer is None else parsed.answer[1]
     check_places([parsed.picture, parsed.out, table], read)
@@ -112,6 +119,8 @@ def _check(parsed: argparse.Namespace) -> None:
         raise ValueError(f"--risk: expected a share in (0, 1), got {parsed.risk}")
     if parsed.level is not None and (parsed.risk is None or not 0.0 < parsed.level < 1.0):
         raise ValueError(f"--level: expected a probability in (0, 1) beside --risk, got {parsed.level}")
+    if parsed.held_out is not None and parsed.risk is None:
+        raise ValueError(f"--held-out: expected --risk beside it, got {parsed.held_out} alone")
     if parsed.method is not None and table is None:
         raise ValueError(f"--method: expected --answer beside it, got {parsed.method!r} alone")
     names = [path.stem for path in parsed.ood]
@@ -122,6 +131,26 @@ def _check(parsed: argparse.Namespace) -> None:
 def _new(parsed: argparse.Namespace) -> list[Path]:
     """The file of new inputs, if there is one."""
     return [] if parsed.answer is None else [parsed.answer[0]]
+
+
+class _Answers(NamedTuple):
+    """What answers new inputs.
+
+    Attributes:
+        method: the row of the report by which it does.
+        model: the model.
+        is_set_aside: whether the recommended method is not that one, as no labels can guarantee it.
+        surely: the row by which a guarantee holds: the method, or "as trained".
+        sure: its model.
+        known: its prediction of labels that have chosen nothing of it.
+    """
+
+    method: str
+    model: Any
+    is_set_aside: bool
+    surely: str
+    sure: Any
+    known: Any
 
 
 class _Network:
@@ -143,33 +172,45 @@ class _Network:
 
     def assessed(self, seen: Any, others: dict[str, Any], seed: int) -> Any:
         """The report of :func:`cgp.assess`, with training data and other inputs by name."""
-        import torch
-
         from cgp.networks.assess.assess import assess
 
-        def labelled(part: Any) -> Any:
-            return None if part is None else [(self._inputs(part), torch.from_numpy(part.labels))]
-
+        train = None if seen is None else self._labelled(seen)
         ood = {name: self._inputs(part) for name, part in others.items()}
-        held = labelled(self.known)
-        return assess(self.model, held, train=labelled(seen), ood=ood, task=self.task, seed=seed)
+        return assess(self.model, self._labelled(self.known), train=train, ood=ood, task=self.task, seed=seed)
 
-    def answered(self, report: Any, part: Any, method: str | None, *, with_risk: bool) -> tuple[Any, Any]:
-        """The predictions of inputs by the report and as trained; a risk is about the network's own classes."""
-        from cgp.networks.predict.predict import predict
+    def answers(self, report: Any, method: str | None, further: Any, *, is_guaranteed: bool) -> _Answers:
+        """What answers, by a method or the recommended one; a guarantee of a read-out takes further labels."""
+        from cgp.networks.model.inputs import Batch
+        from cgp.networks.model.repeated import check_unseen, keys_of
 
         try:
-            chosen = method or report.method
-            if method is None and with_risk and report.choices[chosen].method.needs_train:
-                chosen = "temperature"
-            applied = report.apply(self.model, chosen)
+            chosen = report.row(method or report.method)
+            by_itself = is_guaranteed and further is None and report.choices[chosen].method.needs_train
+            if by_itself and method is not None:
+                raise ValueError(
+                    f"method: expected one with the network's own classes beside --risk, got {method!r}: labels that "
+                    "it was not fitted to, --held-out FILE, guarantee others"
+                )
+            chosen = report.task.parameter if by_itself else chosen
+            model = report.apply(self.model, chosen)
         except ValueError as error:
             raise ValueError(f"--{error}") from error
-        inputs = self._inputs(part)
-        found, own = (predict(each, inputs) for each in (applied, report.apply(self.model, "as trained", ())))
-        if with_risk and method is not None and bool((found.classes != own.classes).any()):
-            raise ValueError(f"--method: expected one with the network's own classes beside --risk, got {method!r}")
-        return found, own
+        if further is None:
+            trained = report.apply(self.model, "as trained", ())
+            return _Answers(chosen, model, by_itself, "as trained", trained, self.predicted(trained, self.known))
+        check_unseen("--held-out", keys_of(Batch(self._inputs(further), None)), report.keys.tolist())
+        return _Answers(chosen, model, by_itself, chosen, model, self.predicted(model, further))
+
+    def predicted(self, model: Any, part: Any) -> Any:
+        """The prediction of a file, with its labels if it has some."""
+        from cgp.networks.predict.predict import predict
+
+        return predict(model, self._inputs(part) if part.labels is None else self._labelled(part))
+
+    def _labelled(self, part: Any) -> Any:
+        import torch
+
+        return [(self._inputs(part), torch.from_numpy(part.labels))]
 
     def _inputs(self, part: Any) -> Any:
         import numpy as np
@@ -190,7 +231,7 @@ def _in_flags(sentence: str) -> str:
     return re.sub(r"report\.apply\(model, ('[^']*')\)", r"--answer FILE TABLE --method \1", sentence)
 
 
-def _advice(report: Any, limits: dict[str, str], logits: str, *, with_risk: bool) -> list[str]:
+def _advice(report: Any, limits: dict[str, str], logits: str, answers: _Answers) -> list[str]:
     """What to do, in numbers."""
     lines, temperature = [], report.choices[report.method].parameter
     if report.method == "temperature" and logits == AS_SAVED:
@@ -199,9 +240,9 @@ def _advice(report: Any, limits: dict[str, str], logits: str, *, with_risk: bool
         which = logits.removeprefix("logarithms of the ")
         lines.append(f"Raise the {which} to the power {1 / temperature:.4g} and divide each row by its sum.")
     elif report.method != "as trained":
-        own = "the network's own answers, as --risk is about these: others need labels that they were not fitted to"
-        by_own = with_risk and report.choices[report.method].method.needs_train
-        lines.append(f"--answer FILE TABLE answers new inputs by {own if by_own else f'the {report.method}'}.")
+        fitted = f"these labels fitted the {report.method}, and cannot guarantee it; further ones, --held-out FILE, can"
+        by = f"by the network itself, with a temperature: {fitted}" if answers.is_set_aside else said_by(answers.method)
+        lines.append(f"--answer FILE TABLE answers new inputs {by}.")
     for name, limit in limits.items():
         lines.append(f"Flag inputs whose {name} is above {limit}: {100 * RATE:.0f} % of the labelled ones are.")
         if report.fitted[name].parts:
@@ -225,25 +266,30 @@ def _rounded_up(limit: float, values: Any) -> str:
     return repr(limit)
 
 
-def _answering(report: Any, risk: float, level: float) -> Answering:
-    """Where to answer; by the confidences as trained, since the labels have chosen nothing of them."""
+def _answering(answers: _Answers, risk: float, level: float) -> Answering:
+    """Where to answer, by labels that have chosen nothing of what does."""
     from cgp.networks.guarantees.conformal import risk_threshold
 
-    confidence = report.confidences["as trained"]
-    threshold = risk_threshold(confidence, report.correct["as trained"], risk, level)
+    confidence = answers.known.confidence.double().numpy()
+    threshold = risk_threshold(confidence, _right(answers.known), risk, level)
     limit = 1.0 if threshold is None else max(0.0, float(_rounded_up(threshold, confidence)))
-    return Answering(risk, level, limit, float((confidence > limit).mean()))
+    return Answering(answers.surely, risk, level, limit, float((confidence > limit).mean()))
 
 
-def _withheld(report: Any, answering: Answering) -> str:
+def _right(known: Any) -> Any:
+    """Whether the answers to labelled inputs are right."""
+    return (known.classes == known.labels).numpy()
+
+
+def _withheld(answers: _Answers, answering: Answering) -> str:
     """Which answers to withhold, or why all."""
     from cgp.networks.guarantees.conformal import why_none
 
-    risk, level, threshold, share = answering
-    if threshold >= 1.0:
-        why = why_none(report.correct["as trained"], risk, level)
+    if answering.threshold >= 1.0:
+        why = why_none(_right(answers.known), answering.risk, answering.level)
         return f"{why[0].upper()}{why[1:]}."
-    among = f"at most {100 * risk:.3g} % of them are wrong, with a confidence of {level:g}."
-    if threshold <= 0.0:
+    among = f"at most {100 * answering.risk:.3g} % of them are wrong, with a confidence of {answering.level:g}."
+    if answering.threshold <= 0.0:
         return f"Answer always: {among}"
-    return f"Answer where {ANSWERED}, is above {threshold}, {100 * share:.0f} % of the inputs: {among}"
+    share = f"{100 * answering.share:.0f} % of the inputs"
+    return f"Answer where {answering.of}, is above {answering.threshold}, {share}: {among}"

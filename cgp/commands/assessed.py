@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from cgp.atomic_files import write_aside
 
-__all__ = ["ANSWERED", "AS_SAVED", "RATE", "Answering", "write_answers", "write_report"]
+__all__ = ["AS_SAVED", "RATE", "Answering", "said_by", "write_answers", "write_report"]
 
 RATE = 0.05
 """Share of the labelled inputs that a detector flags."""
@@ -19,24 +19,33 @@ RATE = 0.05
 AS_SAVED = "as saved"
 """What the logits of a file are that holds them."""
 
-ANSWERED = "the largest probability, as trained"
-"""What has to be above the threshold of a risk."""
-
 
 class Answering(NamedTuple):
     """Which answers keep to a risk.
 
     Attributes:
+        method: the row of the report whose confidence the threshold is of.
         risk: share of wrong answers.
         level: probability with which it is kept to.
-        threshold: largest probability, as trained, above which answers are given: 0 for all, 1 for none.
+        threshold: largest probability above which answers are given: 0 for all, 1 for none.
         share: of the labelled inputs that are answered.
     """
 
+    method: str
     risk: float
     level: float
     threshold: float
     share: float
+
+    @property
+    def of(self) -> str:
+        """What has to be above the threshold."""
+        return f"the largest probability, {said_by(self.method)}"
+
+
+def said_by(method: str) -> str:
+    """By what row of a report something is, in a sentence."""
+    return method if method == "as trained" else f"by the {method}"
 
 
 def write_report(
@@ -60,31 +69,34 @@ def write_report(
         "methods": {name: _method(report, name) for name in report.scores},
         "detection": {name: {s: _nested(of) for s, of in found.items()} for name, found in report.detection.items()},
         "flag": {name: _detector(report.fitted[name], limit) for name, limit in limits.items()},
-        "answer": None if answering is None else {"of": ANSWERED} | _nested(answering),
+        "answer": None if answering is None else {"of": answering.of} | _nested(answering),
     }
     text = json.dumps(_plain(content), indent=1, allow_nan=False, ensure_ascii=False)
     write_aside(path, lambda aside: aside.write_text(f"{text}\n", encoding="utf-8"))
 
 
-def write_answers(path: Path, found: Any, limits: dict[str, float], trained: Any, threshold: float | None) -> None:
-    """Write a row per input: its class, confidence, whether a detector flags it, whether the risk withholds it.
+def write_answers(
+    path: Path, found: Any, limits: dict[str, float], method: str, sure: Any, answering: Answering | None
+) -> None:
+    """Write a row per input: its class and confidence, by which method, what a detector flags and a risk withholds.
 
     Args:
         path: csv.
         found: the prediction, with the scores of the detectors.
         limits: as in :func:`write_report`.
-        trained: the prediction as trained, whose confidence the risk is about.
-        threshold: which that has to be above for an answer, or None without a risk.
+        method: the row of the report that it is by.
+        sure: the prediction whose confidence the risk is about: the same, or as trained.
+        answering: which answers keep to a risk, if that was asked.
     """
     classes = found.classes.tolist()
     columns: dict[str, list[Any]] = {"input": [*range(len(classes))], "class": classes}
-    columns["confidence"] = found.confidence.double().tolist()
+    columns |= {"confidence": found.confidence.double().tolist(), "method": [method] * len(classes)}
     flags = {name: (found.ood[name].numpy() > limit).astype(int).tolist() for name, limit in limits.items()}
     columns |= {"flag" if len(flags) == 1 else f"flag: {name}": values for name, values in flags.items()}
-    if threshold is not None:
-        confidence = trained.confidence.double().numpy()
-        columns["confidence as trained"] = confidence.tolist()
-        columns["withheld"] = (~(confidence > threshold)).astype(int).tolist()
+    if answering is not None:
+        confidence = sure.confidence.double().numpy()
+        columns |= {} if answering.method == method else {f"confidence {answering.method}": confidence.tolist()}
+        columns["withheld"] = (~(confidence > answering.threshold)).astype(int).tolist()
 
     def write(aside: Path) -> None:
         with aside.open("w", encoding="utf-8", newline="") as file:

@@ -119,7 +119,7 @@ class Assessment:
         Raises:
             ValueError: if the model is another one, or the report has no such method or detector.
         """
-        name = self.method if method is None else self._row(method)
+        name = self.method if method is None else self.row(method)
         names = self._named if detectors is None else tuple(detectors)
         if missing := [name for name in names if name not in self.fitted]:
             raise ValueError(
@@ -145,6 +145,26 @@ class Assessment:
         mark_calibrated(changed)
         keep_keys(changed, self.keys.tolist())
         return changed
+
+    def row(self, method: str) -> str:
+        """The name of a row of the table.
+
+        Args:
+            method: itself ("GP read-out + temperature"), or the name of its method ("readout").
+
+        Returns:
+            The row.
+
+        Raises:
+            ValueError: if there is no such row.
+        """
+        rows = [(row, choice.method) for row, choice in self.choices.items()]
+        by_name = {name: row for row, way in rows for name in (way.name, way.label)}
+        row = method if method in self.choices else by_name.get(method)
+        if row is None:
+            names = tuple(dict.fromkeys([*self.choices, *by_name]))
+            raise ValueError(f"method: expected one of {names}, got {method!r}{meant([method], names)}")
+        return row
 
     @property
     def calls(self) -> str:
@@ -310,16 +330,6 @@ class Assessment:
         ax.set(xlabel="AUROC", yticks=range(len(self.detection)), yticklabels=list(self.detection))
         ax.set_ylim(len(self.detection) - 0.5, -0.5)
         ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0))
-
-    def _row(self, method: str) -> str:
-        """The name of a row by itself, by the name of its method, or by the method's label."""
-        rows = [(row, choice.method) for row, choice in self.choices.items()]
-        by_name = {name: row for row, way in rows for name in (way.name, way.label)}
-        row = method if method in self.choices else by_name.get(method)
-        if row is None:
-            names = tuple(dict.fromkeys([*self.choices, *by_name]))
-            raise ValueError(f"method: expected one of {names}, got {method!r}{meant([method], names)}")
-        return row
 
     @property
     def _named(self) -> tuple[str, ...]:

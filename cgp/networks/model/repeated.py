@@ -6,6 +6,7 @@ import hashlib
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from cgp.comparisons import LEVEL
 from .inputs import Batch
 from .structural_copy import uncompiled
 
-__all__ = ["MOST_REPEATED", "check_apart", "keep_keys", "kept_keys", "keys_of"]
+__all__ = ["MOST_REPEATED", "check_apart", "check_unseen", "keep_keys", "kept_keys", "keys_of"]
 
 MOST_REPEATED = 0.05
 """Share of repeated inputs that is refused: such move a difference between methods by its standard error and more."""
@@ -140,3 +141,11 @@ def check_apart(
     if repeated / count - alike > MOST_REPEATED:
         raise ValueError(words)
     warnings.warn(words, stacklevel=3)
+
+
+check_unseen = partial(
+    check_apart,
+    others="the inputs that the model was fitted to",
+    advice="take others, as a guarantee holds by labels that have chosen nothing of the model",
+)
+"""Refuse labels for a guarantee where many of them have fitted the model, and warn of few: :func:`check_apart`."""

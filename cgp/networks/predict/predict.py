@@ -22,7 +22,7 @@ from cgp.networks.model.fingerprints import (
 )
 from cgp.networks.model.inputs import Batch, input_batches, model_device, refuse_labels_apart, to_device
 from cgp.networks.model.progress import Progress, progressing
-from cgp.networks.model.repeated import check_apart, kept_keys, keys_of
+from cgp.networks.model.repeated import check_unseen, kept_keys, keys_of
 from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.tasks import Task, as_task
 
@@ -318,6 +318,5 @@ def with_held_out(model: nn.Module, data: Any, num_samples: int = 16, **options:
     kept = replace(kept, held_out=None, draws=None, ood={})
     if kept.labels is None:
         raise ValueError("data: expected batches (inputs, labels) or dicts with 'labels', got some without labels")
-    advice = "take others, as a guarantee holds by labels that have chosen nothing of the model"
-    check_apart("data", keys, known.tolist(), others="the inputs that the model was fitted to", advice=advice)
+    check_unseen("data", keys, known.tolist())
     return with_settings(model, replace(settings_of(model), held_out=kept))

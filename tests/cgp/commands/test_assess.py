@@ -124,7 +124,7 @@ def test_the_report_in_numbers_is_enough_to_flag_and_withhold(saved, tmp_path, c
     change = scores["change"]["nll"]
     assert f"{change['mean']:+.4f} ± {change['error']:.4f}".replace("-", "−") in printed.replace("-", "−")
     assert f"as trained {found['methods']['as trained']['nll']:.4f}" in printed
-    rows = np.genfromtxt(table, delimiter=",", names=True, dtype=None, encoding="utf-8", deletechars="")
+    rows = rows_of(table)
     np.testing.assert_array_equal(rows["class"], logits.argmax(-1))
     np.testing.assert_allclose(rows["confidence"], softmax(logits / scores["temperature"], -1).max(-1), rtol=1e-6)
     withheld = ~(softmax(logits, -1).max(-1) > found["answer"]["threshold"])
@@ -144,28 +144,94 @@ def test_the_report_in_numbers_is_enough_to_flag_and_withhold(saved, tmp_path, c
     assert 0 < rows["flag"].sum() < 60
 
 
-def test_new_inputs_are_answered_by_the_network_where_a_risk_is_asked(saved, tmp_path, capsys):
-    """A risk is about the network's own answers, whatever is recommended."""
+@pytest.fixture
+def poor(saved):
+    """Files of a network that knows less than its features: labelled, of the training, of further labels, and new."""
     rng = np.random.default_rng(0)
-    labels = rng.integers(0, 4, 800)
-    features = np.eye(4)[labels] + 0.3 * rng.normal(size=(800, 4))
-    poor = {"labels": labels, "features": features, "logits": rng.normal(size=(800, 4)) + np.eye(4)[labels]}
-    halves = [{key: values[part] for key, values in poor.items()} for part in (slice(400), slice(400, 800))]
-    paths = [saved(f"{name}.npz", 400, **half) for name, half in zip(("held_out", "train"), halves, strict=True)]
-    labels, logits, table = halves[0]["labels"], halves[0]["logits"], tmp_path / "answers.csv"
-    plain = ["assess", str(paths[0]), "--train", str(paths[1]), "--answer", str(paths[0]), str(table)]
+    labels = rng.integers(0, 4, 1600)
+    features = np.eye(4)[labels] + 0.3 * rng.normal(size=(1600, 4))
+    arrays = {"labels": labels, "features": features, "logits": rng.normal(size=(1600, 4)) + np.eye(4)[labels]}
+    names = ("held_out.npz", "train.npz", "further.npz", "new.npz")
+    return [
+        saved(name, 400, **{key: values[400 * place : 400 * place + 400] for key, values in arrays.items()})
+        for place, name in enumerate(names)
+    ]
+
+
+def rows_of(table):
+    """The rows of a table of answers, by the names of the columns."""
+    return np.genfromtxt(table, delimiter=",", names=True, dtype=None, encoding="utf-8", deletechars="")
+
+
+def test_without_further_labels_a_risk_is_about_the_network_itself(poor, tmp_path, capsys):
+    """The labels fitted what is recommended; what answers is said once, and each row has the method of its numbers."""
+    held_out, train, _, new = poor
+    table = tmp_path / "answers.csv"
+    plain = ["assess", str(held_out), "--train", str(train), "--answer", str(new), str(table)]
+    known = np.load(new)
     right = []
-    for more, by in (([], "the GP read-out"), (["--risk", "0.5"], "the network's own answers, as --risk is")):
+    for more, by, method in (
+        ([], "the GP read-out + temperature.", "GP read-out + temperature"),
+        (["--risk", "0.5"], "the network itself, with a temperature: these labels fitted the GP", "temperature"),
+    ):
         assert commands.main([*plain, *more]) == 0
-        assert f"--answer FILE TABLE answers new inputs by {by}" in " ".join(capsys.readouterr().out.split())
-        classes = np.genfromtxt(table, delimiter=",", skip_header=1)[:, 1]
-        right.append(float((classes == labels).mean()))
-    assert right[1] == (logits.argmax(-1) == labels).mean()
+        told = " ".join(capsys.readouterr().out.split())
+        assert told.partition("--answer FILE TABLE answers new inputs by ")[2].startswith(by)
+        rows = rows_of(table)
+        assert {*rows["method"]} == {method}
+        right.append(float((rows["class"] == known["labels"]).mean()))
+    np.testing.assert_allclose(rows["confidence_as_trained"], softmax(known["logits"], -1).max(-1), rtol=1e-12)
+    assert right[1] == (known["logits"].argmax(-1) == known["labels"]).mean()
     assert right[0] > right[1] + 0.2
     assert commands.main([*plain, "--risk", "0.5", "--method", "readout"]) == 2
-    assert "--method: expected one with the network's own classes beside --risk" in capsys.readouterr().err
+    message = "--method: expected one with the network's own classes beside --risk, got 'readout': labels that it was"
+    assert message in capsys.readouterr().err
     assert commands.main([*plain, "--method", "posterior"]) == 2
     assert "--method: expected one of ('as trained', 'temperature', " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("method", "risk"), [(None, 0.02), ("temperature", 0.4)])
+def test_further_labels_guarantee_what_is_recommended(method, risk, poor, tmp_path, capsys):
+    """The threshold is that of `abstain` in Python on the same labels, by the recommended method or the named one."""
+    held_out, train, further, new = poor
+    table, out = tmp_path / "answers.csv", tmp_path / "report.json"
+    arguments = ["--train", train, "--held-out", further, "--risk", risk, "--answer", new, table, "--out", out]
+    named = [] if method is None else ["--method", method]
+    assert commands.main(["assess", str(held_out), *map(str, arguments), *named]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    method = method or "GP read-out + temperature"
+    assert f"--answer FILE TABLE answers new inputs by the {method}." in told
+    files = {path.stem: {name: torch.from_numpy(values) for name, values in np.load(path).items()} for path in poor}
+    batches = {name: [(torch.hstack([f["logits"], f["features"]]), f["labels"])] for name, f in files.items()}
+
+    class Network(torch.nn.Module):
+        def forward(self, x):
+            return x[:, :4]
+
+    task = cgp.networks.tasks.Classification(features=lambda _, x: x[:, 4:])
+    report = cgp.assess(network := Network(), batches["held_out"], train=batches["train"], task=task)
+    guarded = cgp.with_held_out(report.apply(network, method), batches["further"])
+    answers = cgp.predict(guarded, batches["new"])
+    withheld = answers.abstain(risk=risk, level=0.95).numpy()
+    rows = rows_of(table)
+    assert {*rows["method"]} == {method}
+    np.testing.assert_array_equal(rows["class"], answers.classes)
+    np.testing.assert_allclose(rows["confidence"], answers.confidence, rtol=1e-9)
+    np.testing.assert_array_equal(rows["withheld"], withheld)
+    assert 0 < withheld.sum() < len(withheld)
+    assert "confidence_as_trained" not in rows.dtype.names
+    of = json.loads(out.read_text())["answer"]["of"]
+    assert of == f"the largest probability, by the {method}"
+    assert f"Answer where {of}, is above" in told
+
+
+def test_further_labels_that_fitted_the_method_are_refused(poor, capsys):
+    held_out, train, _, _ = poor
+    for path in (held_out, train):
+        given = ["--train", str(train), "--held-out", str(path), "--risk", "0.2"]
+        assert commands.main(["assess", str(held_out), *given]) == 2
+        message = "cgp assess: --held-out: expected none of the inputs that the model was fitted to, got 400 of 400: "
+        assert message in capsys.readouterr().err
 
 
 def test_calls_of_a_sentence_become_flags():
@@ -273,6 +339,7 @@ def _saved(row):
         (_GOOD, ["--risk", "0.1", "--level", "1"], "--level: expected a probability in (0, 1) beside --risk, got 1.0"),
         (_GOOD, ["--level", "0.9"], "--level: expected a probability in (0, 1) beside --risk, got 0.9"),
         (_GOOD, ["--method", "readout"], "--method: expected --answer beside it, got 'readout' alone"),
+        (_GOOD, ["--held-out", "in.npz"], "--held-out: expected --risk beside it, got in.npz alone"),
         (_GOOD, ["--out", "report.txt"], "report.txt: expected .json for --out, got '.txt'"),
         (_GOOD, ["--answer", "in.npz", "x.json"], "x.json: expected .csv for the table of --answer, got '.json'"),
         (_GOOD, ["--answer", "no.npz", "x.csv"], "no.npz: no such file"),
