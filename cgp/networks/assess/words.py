@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from cgp.comparisons import Difference, aligned, critical_value
+from cgp.networks.tasks.metrics import LabelledScores
 
 from .claims import COVERAGE, FEWEST_INPUTS, FEWEST_LABELS, FEWEST_WRONG, LEAST_NATS, Detection
 
@@ -69,7 +70,8 @@ def _of_methods(report: Assessment) -> str:
     plain, alone = _plain(report), report.choices[task.parameter].method
     if method in report.beyond:
         change = f"its NLL differs from that of {plain} by {report.beyond[method]} nats"
-        return " ".join([f"Use {report.choices[method].method.advice(task)}: {change}.", *_costs(report, method)])
+        advice = f"Use {report.choices[method].method.advice(task)}: {change}."
+        return " ".join([advice, *_changed(report, method), *_costs(report, method)])
     call = f" (calibrate with method={alone.call})" if not task.has_classes else ""
     if "as trained" not in report.scores:
         return " ".join([f"Use {plain}{call}.", *_others(report)])
@@ -154,24 +156,30 @@ def _better(report: Assessment, name: str, label: str) -> list[str]:
     return said
 
 
+def _changed(report: Assessment, method: str) -> list[str]:
+    """How many answers a method changes, if it changes any, and what that does to the accuracy."""
+    trained, found = next(iter(report.outcomes.values())), report.outcomes[method]
+    if not (isinstance(trained, LabelledScores) and isinstance(found, LabelledScores)):
+        return []
+    share, accuracy = (found.classes != trained.classes).mean(), report.differences[method]["accuracy"]
+    return [f"It changes {share:.1%} of the answers, and the accuracy by {_in_points(accuracy)}."] if share else []
+
+
 def _in_points(change: Difference) -> str:
     return f"{100 * change.mean:+.1f} ± {100 * change.error:.1f} points"
 
 
 def _costs(report: Assessment, method: str) -> list[str]:
-    """What gets worse by a method that lowers the NLL: calibration error, Brier score or accuracy."""
+    """What gets worse by a method that lowers the NLL: calibration error or Brier score."""
     first = next(iter(report.scores))
     if method == first or not report.task.has_classes:
         return []
     before, after = report.scores[first], report.scores[method]
-    changes = dict.fromkeys(("brier", "accuracy"), Difference(0.0, 0.0)) | report.differences[method]
-    parts = []
+    brier, parts = report.differences[method].get("brier", Difference(0.0, 0.0)), []
     if after["ece"] - after["ece_chance"] > before["ece"] - before["ece_chance"] + _LEAST_ECE:
         parts.append(f"its calibration error (ECE) rises from {before['ece']:.3f} to {after['ece']:.3f}")
-    if changes["brier"].exceeds(0.0, 2.0):
-        parts.append(f"its Brier score changes by {changes['brier']}")
-    if (-changes["accuracy"]).exceeds(_LEAST_ACCURACY, 2.0):
-        parts.append(f"its accuracy changes by {_in_points(changes['accuracy'])}")
+    if brier.exceeds(0.0, 2.0):
+        parts.append(f"its Brier score changes by {brier}")
     return [f"For that, {' and '.join(parts)}."] if parts else []
 
 

@@ -166,6 +166,25 @@ def test_a_method_is_recommended_if_its_gain_is_clear_and_worth_having(report, b
     assert changed.sentence.startswith(words)
 
 
+def test_a_sentence_says_what_its_advice_does_to_the_answers(report):
+    """The accuracy is that of the table; nothing is said of a temperature, which changes none."""
+    method = "GP read-out + temperature"
+    advised = dataclasses.replace(report, beyond={method: Difference(-0.1, 0.01)}, least={method: 0.1}, detection={})
+    predicted, trained = (report.outcomes[name].classes for name in (method, "as trained"))
+    share = np.mean(predicted != trained)
+    assert share > 0.0
+    gain = 1.0 * (predicted == report.labels) - (trained == report.labels)
+    error = gain.std(ddof=1) / np.sqrt(len(gain))
+    told = f"It changes {share:.1%} of the answers, and the accuracy by {100 * gain.mean():+.1f} ± {100 * error:.1f}"
+    assert f". {told} points." in advised.sentence
+    assert f"{report.scores[method]['accuracy'] - report.scores['as trained']['accuracy']:.4f}" == f"{gain.mean():.4f}"
+    clear = report.differences["temperature"] | {"nll": Difference(*BETTER)}
+    changes = report.differences | {"temperature": clear}
+    scaled = dataclasses.replace(advised, beyond={}, least={"temperature": 0.1}, differences=changes)
+    assert scaled.method == "temperature"
+    assert "of the answers" not in scaled.sentence
+
+
 def test_labels_of_which_no_prediction_tells_anything_are_asked_about(report):
     """Labels in another order than the inputs, labels of one class, and a model that always answers alike."""
     doubt = "of answers are right, no more than by chance: are the labels in the order of the inputs? Use"
