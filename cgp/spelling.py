@@ -1,11 +1,27 @@
-"""What somebody may have meant by a name that is not known, and words beside a number."""
+"""What somebody may have meant by a name that is not known or a number out of range, and words beside a number."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["counted", "meant"]
+__all__ = ["as_share", "counted", "meant"]
+
+
+def as_share(number: float) -> str:
+    """The end of a message about a share or probability that may be a percentage.
+
+    Args:
+        number: what was given.
+
+    Returns:
+        Text that begins with a semicolon, or nothing.
+
+    Example:
+        >>> as_share(95.0), as_share(-0.5)
+        ('; did you mean 0.95?', '')
+    """
+    return f"; did you mean {number / 100:g}?" if 1.0 < number < 100.0 else ""
 
 
 def meant(given: Iterable[object], known: Iterable[object]) -> str:

@@ -9,6 +9,8 @@ import textwrap
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cgp.spelling import as_share
+
 from .assessed import AS_SAVED, RATE, Answering, said_by, write_answers, write_report
 from .terminal import check_extras, check_files, check_pictures, check_places, write_picture
 
@@ -21,6 +23,7 @@ EXAMPLES = """  cgp assess held_out.npz --picture report.png
 """
 
 _LEVEL = 0.95
+_BESIDE = {"level": ("risk",), "sets": ("answer",), "held_out": ("risk", "sets"), "method": ("answer",)}
 
 _WHAT = """Say how far the probabilities of a classifier can be trusted, from saved predictions:
 
@@ -53,7 +56,10 @@ def add_to(commands: Any) -> None:
     assess.add_argument("--risk", type=float, help="say which answers to give, such that at most this share is wrong")
     assess.add_argument("--level", type=float, help="with --risk: the probability with which that holds (0.95)")
     assess.add_argument(
-        "--held-out", type=Path, metavar="FILE", help="npz of further labels: with them --risk is about what is advised"
+        "--held-out",
+        type=Path,
+        metavar="FILE",
+        help="npz of further labels: --risk and --sets are then of what is advised",
     )
     assess.add_argument(
         "--out", type=Path, help="json of all scores, temperatures, and thresholds with their formulas and constants"
@@ -64,6 +70,12 @@ def add_to(commands: Any) -> None:
         nargs=2,
         metavar=("FILE", "TABLE"),
         help="npz of new inputs, and the csv of their classes and confidences, of what is flagged and withheld",
+    )
+    assess.add_argument(
+        "--sets",
+        type=float,
+        metavar="LEVEL",
+        help="a column of --answer: classes of which one is right with this probability, such as 0.9",
     )
     assess.add_argument("--method", help="of --answer: a row of the table, in place of the one that is recommended")
     assess.add_argument("--seed", type=int, default=0, help="of the folds (0)")
@@ -88,12 +100,13 @@ def run(parsed: argparse.Namespace) -> None:
     limits = {
         name: _rounded_up(report.fitted[name].threshold(RATE), report.fitted[name].known) for name in _named(report)
     }
-    guaranteed = parsed.risk is not None
+    guaranteed = parsed.risk is not None or parsed.sets is not None
     answers = network.answers(report, parsed.method, further.get(parsed.held_out), is_guaranteed=guaranteed)
     answering = None if parsed.risk is None else _answering(answers, parsed.risk, parsed.level or _LEVEL)
     sentence = _in_flags(report.sentence)
     advice = [sentence, *_advice(report, limits, known.of, answers)]
     advice += [] if answering is None else [_withheld(answers, answering)]
+    advice += [] if parsed.sets is None else [_in_sets(answers, parsed.sets)]
     sys.stdout.write("\n\n".join([report.table(), *(textwrap.fill(part, 100) for part in advice)]) + "\n")
     write_picture(report.plot, parsed.picture)
     numbers = {name: float(limit) for name, limit in limits.items()}
@@ -101,7 +114,8 @@ def run(parsed: argparse.Namespace) -> None:
         write_report(parsed.out, report, known.of, sentence, numbers, answering)
     for part in new.values():
         found, sure = (network.predicted(model, part) for model in (answers.model, answers.sure))
-        write_answers(parsed.answer[1], found, numbers, answers.method, sure, answering)
+        sets = None if parsed.sets is None else sure.sets(parsed.sets, held_out=answers.known)
+        write_answers(parsed.answer[1], found, numbers, answers.method, sure, answering, sets)
 
 
 def _check(parsed: argparse.Namespace) -> None:
@@ -115,17 +129,24 @@ def _check(parsed: argparse.Namespace) -> None:
             raise ValueError(f"{path}: expected {suffix} for {what}, got {path.suffix!r}")
     check_pictures(filter(None, [parsed.picture]))
     check_extras({"matplotlib": "plot"} if parsed.picture else {})
-    if parsed.risk is not None and not 0.0 < parsed.risk < 1.0:
-        raise ValueError(f"--risk: expected a share in (0, 1), got {parsed.risk}")
-    if parsed.level is not None and (parsed.risk is None or not 0.0 < parsed.level < 1.0):
-        raise ValueError(f"--level: expected a probability in (0, 1) beside --risk, got {parsed.level}")
-    if parsed.held_out is not None and parsed.risk is None:
-        raise ValueError(f"--held-out: expected --risk beside it, got {parsed.held_out} alone")
-    if parsed.method is not None and table is None:
-        raise ValueError(f"--method: expected --answer beside it, got {parsed.method!r} alone")
+    _check_numbers(parsed)
     names = [path.stem for path in parsed.ood]
     if len(set(names)) < len(names):
         raise ValueError(f"--ood: expected files of different names, got {' '.join(names)}")
+
+
+def _check_numbers(parsed: argparse.Namespace) -> None:
+    """Refuse a share that is none, and a flag without one that it goes with."""
+    for name in ("risk", "level", "sets"):
+        given = getattr(parsed, name)
+        if given is not None and not 0.0 < given < 1.0:
+            what = "share" if name == "risk" else "probability"
+            raise ValueError(f"--{name}: expected a {what} in (0, 1), got {given}{as_share(given)}")
+    for name, others in _BESIDE.items():
+        given = getattr(parsed, name)
+        if given is not None and all(getattr(parsed, other) is None for other in others):
+            flags = " or ".join(f"--{other}" for other in others)
+            raise ValueError(f"--{name.replace('_', '-')}: expected {flags} beside it, got {given} alone")
 
 
 def _new(parsed: argparse.Namespace) -> list[Path]:
@@ -188,8 +209,8 @@ class _Network:
             by_itself = is_guaranteed and further is None and report.choices[chosen].method.needs_train
             if by_itself and method is not None:
                 raise ValueError(
-                    f"method: expected one with the network's own classes beside --risk, got {method!r}: labels that "
-                    "it was not fitted to, --held-out FILE, guarantee others"
+                    f"method: expected one with the network's own classes beside --risk or --sets, got {method!r}: "
+                    "labels that it was not fitted to, --held-out FILE, guarantee others"
                 )
             chosen = report.task.parameter if by_itself else chosen
             model = report.apply(self.model, chosen)
@@ -293,3 +314,12 @@ def _withheld(answers: _Answers, answering: Answering) -> str:
         return f"Answer always: {among}"
     share = f"{100 * answering.share:.0f} % of the inputs"
     return f"Answer where {answering.of}, is above {answering.threshold}, {share}: {among}"
+
+
+def _in_sets(answers: _Answers, level: float) -> str:
+    """What the sets of new inputs hold; an error where there are too few labels for any but all classes."""
+    from cgp.networks.guarantees.conformal import values_needed
+
+    if (count := len(answers.known.labels)) < (needed := values_needed(1.0 - level)):
+        raise ValueError(f"--sets: expected at least {needed} labels for a probability of {level:g}, got {count}")
+    return f"A set of classes, {said_by(answers.surely)}, holds the right one with a probability of at least {level:g}."

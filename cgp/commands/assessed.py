@@ -76,9 +76,15 @@ def write_report(
 
 
 def write_answers(
-    path: Path, found: Any, limits: dict[str, float], method: str, sure: Any, answering: Answering | None
+    path: Path,
+    found: Any,
+    limits: dict[str, float],
+    method: str,
+    sure: Any,
+    answering: Answering | None,
+    sets: Any,
 ) -> None:
-    """Write a row per input: its class and confidence, by which method, what a detector flags and a risk withholds.
+    """Write a row per input: class and confidence, by which method, whether flagged, whether withheld, set of classes.
 
     Args:
         path: csv.
@@ -87,6 +93,7 @@ def write_answers(
         method: the row of the report that it is by.
         sure: the prediction whose confidence the risk is about: the same, or as trained.
         answering: which answers keep to a risk, if that was asked.
+        sets: whether each class is in the set of each input, ``(N, C)``, if that was asked.
     """
     classes = found.classes.tolist()
     columns: dict[str, list[Any]] = {"input": [*range(len(classes))], "class": classes}
@@ -97,6 +104,8 @@ def write_answers(
         confidence = sure.confidence.double().numpy()
         columns |= {} if answering.method == method else {f"confidence {answering.method}": confidence.tolist()}
         columns["withheld"] = (~(confidence > answering.threshold)).astype(int).tolist()
+    if sets is not None:
+        columns["set"] = [" ".join(map(str, row.nonzero()[:, 0].tolist())) for row in sets]
 
     def write(aside: Path) -> None:
         with aside.open("w", encoding="utf-8", newline="") as file:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cgp.networks.tasks import Task, as_task
+from cgp.spelling import as_share
 
 from .conformal import (
     SetScore,
@@ -209,7 +210,7 @@ class Guarantees:
         """
         given = [value for value in (risk, coverage) if value is not None]
         if len(given) != 1 or not 0.0 <= given[0] <= 1.0:
-            near = "".join(map(_as_share, given[:1])) if len(given) == 1 else ""
+            near = "".join(map(as_share, given[:1])) if len(given) == 1 else ""
             beside = "" if level is None else f" (risk= beside level={level:g})"
             raise ValueError(
                 f"risk, coverage: expected one of them in [0, 1]{beside}, got {risk!r} and {coverage!r}{near}"
@@ -227,7 +228,7 @@ class Guarantees:
     ) -> Tensor:
         """The confidence above which :meth:`abstain` keeps an answer, ∞ where none: a scalar, of values ``(C,)``."""
         if risk is None or not 0.0 < risk < 1.0 or not 0.0 < level < 1.0:
-            near = _as_share(level) if risk is not None and 0.0 < risk < 1.0 else ""
+            near = as_share(level) if risk is not None and 0.0 < risk < 1.0 else ""
             raise ValueError(f"risk, level: expected both in (0, 1), got {risk!r} and {level!r}{near}")
         kind = "classification" if self._task.has_classes else self.task
         known, labels = self._known(held_out, level, kind)
@@ -246,7 +247,7 @@ class Guarantees:
     def _known(self, held_out: Guarantees | None, level: float, task: str | None) -> tuple[Guarantees, Tensor]:
         """The held-out prediction and its labels, none of them missing."""
         if not 0.0 < level < 1.0:
-            raise ValueError(f"level: expected a probability in (0, 1), got {level!r}{_as_share(level)}")
+            raise ValueError(f"level: expected a probability in (0, 1), got {level!r}{as_share(level)}")
         if self.task != task:
             raise ValueError(f"task: expected {task!r}, got {self.task!r}")
         known = self.held_out if held_out is None else held_out
@@ -270,11 +271,6 @@ class Guarantees:
                 f"tokens, are not exchangeable), got {tuple(known.mean.shape)} and {tuple(self.mean.shape)}"
             )
         return known, self._task.truth(known, known.labels, "held_out")
-
-
-def _as_share(number: float) -> str:
-    """The end of a message about a number that may be a percentage."""
-    return f"; did you mean {number / 100:g}?" if 1.0 < number < 100.0 else ""
 
 
 def _say_few(what: str, of: str, count: int, level: float) -> None:

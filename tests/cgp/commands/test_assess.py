@@ -184,10 +184,34 @@ def test_without_further_labels_a_risk_is_about_the_network_itself(poor, tmp_pat
     assert right[1] == (known["logits"].argmax(-1) == known["labels"]).mean()
     assert right[0] > right[1] + 0.2
     assert commands.main([*plain, "--risk", "0.5", "--method", "readout"]) == 2
-    message = "--method: expected one with the network's own classes beside --risk, got 'readout': labels that it was"
+    message = "--method: expected one with the network's own classes beside --risk or --sets, got 'readout': "
     assert message in capsys.readouterr().err
     assert commands.main([*plain, "--method", "posterior"]) == 2
     assert "--method: expected one of ('as trained', 'temperature', " in capsys.readouterr().err
+
+
+def in_sets(rows):
+    """Whether each of four classes is in the set of each row."""
+    sets = [{*map(int, str(each).split())} for each in rows["set"]]
+    return np.array([[number in each for number in range(4)] for each in sets])
+
+
+def test_sets_are_those_of_the_network_itself_as_in_python(saved, tmp_path, capsys):
+    """By the labels of the report, which have chosen nothing of it; no more labels are needed than for the level."""
+    held_out, new, table = saved("held_out.npz", 400), saved("new.npz", 200, labels=None), tmp_path / "answers.csv"
+    arguments = ["assess", str(held_out), "--answer", str(new), str(table), "--sets"]
+    assert commands.main([*arguments, "0.9"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.endswith("A set of classes, as trained, holds the right one with a probability of at least 0.9.")
+    known, network = (torch.from_numpy(np.load(held_out)[name]) for name in ("logits", "labels")), torch.nn.Identity()
+    with pytest.warns(UserWarning, match="one draw"):
+        held, answers = cgp.predict(network, [tuple(known)]), cgp.predict(network, np.load(new)["logits"])
+    sets = in_sets(rows_of(table))
+    np.testing.assert_array_equal(sets, answers.sets(0.9, held_out=held))
+    assert 1.0 < sets.sum(1).mean() < 4.0
+    assert commands.main([*arguments, "0.999"]) == 2
+    message = "cgp assess: --sets: expected at least 999 labels for a probability of 0.999, got 400"
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("method", "risk"), [(None, 0.02), ("temperature", 0.4)])
@@ -196,6 +220,7 @@ def test_further_labels_guarantee_what_is_recommended(method, risk, poor, tmp_pa
     held_out, train, further, new = poor
     table, out = tmp_path / "answers.csv", tmp_path / "report.json"
     arguments = ["--train", train, "--held-out", further, "--risk", risk, "--answer", new, table, "--out", out]
+    arguments += ["--sets", 0.95]
     named = [] if method is None else ["--method", method]
     assert commands.main(["assess", str(held_out), *map(str, arguments), *named]) == 0
     told = " ".join(capsys.readouterr().out.split())
@@ -219,6 +244,8 @@ def test_further_labels_guarantee_what_is_recommended(method, risk, poor, tmp_pa
     np.testing.assert_allclose(rows["confidence"], answers.confidence, rtol=1e-9)
     np.testing.assert_array_equal(rows["withheld"], withheld)
     assert 0 < withheld.sum() < len(withheld)
+    np.testing.assert_array_equal(in_sets(rows), answers.sets(0.95))
+    assert f"A set of classes, by the {method}, holds the right one with a probability of at least 0.95." in told
     assert "confidence_as_trained" not in rows.dtype.names
     of = json.loads(out.read_text())["answer"]["of"]
     assert of == f"the largest probability, by the {method}"
@@ -335,11 +362,13 @@ def _saved(row):
         (_GOOD | {"features": np.zeros((3, 2))}, [], "expected finite features (4, d), got shape (3, 2)"),
         (_GOOD | {"features": np.full((4, 2), "a")}, [], "expected finite features (4, d), got shape (4, 2) of <U1"),
         (_GOOD, ["--picture", "/nowhere/x.png"], "no folder /nowhere"),
-        (_GOOD, ["--risk", "2"], "--risk: expected a share in (0, 1), got 2.0"),
-        (_GOOD, ["--risk", "0.1", "--level", "1"], "--level: expected a probability in (0, 1) beside --risk, got 1.0"),
-        (_GOOD, ["--level", "0.9"], "--level: expected a probability in (0, 1) beside --risk, got 0.9"),
-        (_GOOD, ["--method", "readout"], "--method: expected --answer beside it, got 'readout' alone"),
-        (_GOOD, ["--held-out", "in.npz"], "--held-out: expected --risk beside it, got in.npz alone"),
+        (_GOOD, ["--risk", "2"], "--risk: expected a share in (0, 1), got 2.0; did you mean 0.02?"),
+        (_GOOD, ["--risk", "0.1", "--level", "1"], "--level: expected a probability in (0, 1), got 1.0"),
+        (_GOOD, ["--level", "0.9"], "--level: expected --risk beside it, got 0.9 alone"),
+        (_GOOD, ["--sets", "95"], "--sets: expected a probability in (0, 1), got 95.0; did you mean 0.95?"),
+        (_GOOD, ["--sets", "0.9"], "--sets: expected --answer beside it, got 0.9 alone"),
+        (_GOOD, ["--method", "readout"], "--method: expected --answer beside it, got readout alone"),
+        (_GOOD, ["--held-out", "in.npz"], "--held-out: expected --risk or --sets beside it, got in.npz alone"),
         (_GOOD, ["--out", "report.txt"], "report.txt: expected .json for --out, got '.txt'"),
         (_GOOD, ["--answer", "in.npz", "x.json"], "x.json: expected .csv for the table of --answer, got '.json'"),
         (_GOOD, ["--answer", "no.npz", "x.csv"], "no.npz: no such file"),
