@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -312,9 +312,17 @@ def _other_inputs(
 
 def _moved(name: str, data: Any, model: nn.Module, known: Sequence[int]) -> Iterator[Batch]:
     batch, keys = None, list[int]()
+    if data is None or isinstance(data, str | bytes | float | int):
+        _refuse_other_kind(name, repr(data))
     for batch in batches(data):
+        if known and not _forms(batch.inputs):
+            _refuse_other_kind(name, f"a {type(batch.inputs).__name__} without tensors")
         keys += keys_of(batch)
         yield Batch(*to_device(tuple(batch), model_device(model)))
     if batch is None:
         raise ValueError(f"{name}: expected at least one batch, got none")
     check_apart(f"ood[{name!r}]", keys, known)
+
+
+def _refuse_other_kind(name: str, got: str) -> NoReturn:
+    raise ValueError(f"ood[{name!r}]: expected inputs as in data, batches of them, or a function of them, got {got}")

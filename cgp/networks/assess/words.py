@@ -101,9 +101,10 @@ def _too_few(report: Assessment) -> str:
     task = report.task
     if not task.has_classes:
         return f"{report.num_labels} {task.examples} say nothing of variances: at least {FEWEST_LABELS} are needed."
+    wrong = "1 wrong answer" if report.num_wrong == 1 else f"{report.num_wrong} wrong answers"
     which = "" if report.num_inputs >= report.num_labels else f" of {report.num_inputs} inputs"
     return (
-        f"{report.num_labels} labels{which} with {report.num_wrong} wrong answers say nothing of temperatures and "
+        f"{report.num_labels} labels{which} with {wrong} say nothing of temperatures and "
         f"posteriors: at least {FEWEST_LABELS} with {FEWEST_WRONG} are needed."
     )
 

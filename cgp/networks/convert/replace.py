@@ -43,7 +43,7 @@ def replace_attention(
         New modules around the same parameters, except for those of the blocks. ``model`` is not changed.
 
     Raises:
-        ValueError: if the model has no such attention, or one that a block cannot replace, or the block is no class.
+        ValueError: if the model has no such attention, or one that a block cannot replace, or the block is none.
 
     Example:
         >>> encoder = nn.TransformerEncoderLayer(8, 2, batch_first=True)
@@ -71,10 +71,12 @@ def replace_attention(
 
 
 def _check_block(block: object) -> None:
-    """Raise for what is no class, such as a name."""
-    if not callable(block):
+    """Raise for what is no class of a block and makes none, such as a name."""
+    is_other = not issubclass(block, Attention) if isinstance(block, type) else isinstance(block, nn.Module)
+    if is_other or not callable(block):
         near = meant([f"{block}Attention".replace("_", "")], attention.__all__) if isinstance(block, str) else ""
-        raise ValueError(f"block: expected a class of cgp.attention, such as SparseCGPAttention, got {block!r}{near}")
+        got = f"a {type(block).__name__} in place of its class" if isinstance(block, nn.Module) else repr(block)
+        raise ValueError(f"block: expected a class of cgp.attention, such as SparseCGPAttention, got {got}{near}")
 
 
 class _Host(NamedTuple):
@@ -159,6 +161,8 @@ def _last_third(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | N
 @torch.no_grad()
 def _started(block: Attention, host: _Host) -> Attention:
     """The block with the host's maps of values and outputs, on its device."""
+    if not isinstance(block, Attention):
+        raise ValueError(f"block: expected what returns a block of cgp.attention, got one that returns {block!r}")
     block = block.to(host.out.weight)
     _copy((block.out_proj.weight, block.out_proj.bias), (host.out.weight, host.out.bias))
     if "value" in block.processes:

@@ -52,8 +52,8 @@ class CategoricalLikelihood(Likelihood):
     def expected_log_prob(self, observations: Tensor, function_samples: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         r"""Monte Carlo average for class indices ``(*batch,)``, :math:`\tfrac1S\sum_s \log p(y \mid f_s)`, in nats."""
         if function_samples.shape[-1] != self.num_classes:
-            expected, got = self.num_classes, tuple(function_samples.shape)
-            raise ValueError(f"function_samples: expected (..., {expected}), got {got}")
+            got, fitting = tuple(function_samples.shape), _fitting(self, self.num_classes, function_samples.shape[-1])
+            raise ValueError(f"function_samples: expected (..., {self.num_classes}), got {got}{fitting}")
         _check_batch(observations, function_samples.shape[:-1])
         labels = self._checked(observations).expand(function_samples.shape[:-1])
         log_prob = function_samples.log_softmax(-1).gather(-1, labels[..., None])[..., 0]
@@ -110,14 +110,22 @@ class HomoscedasticLikelihood(Likelihood):
     def expected_log_prob(self, observations: Tensor, function_samples: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         r"""Monte Carlo average, :math:`-\tfrac1{2S}\sum_{se}[(y_e - f_{se})^2/\sigma_e^2 + \log 2\pi\sigma_e^2]`."""
         if function_samples.shape[-1] != self.num_outputs or observations.shape[-1:] != function_samples.shape[-1:]:
+            got = tuple(observations.shape), tuple(function_samples.shape)
             raise ValueError(
                 f"observations, function_samples: expected (..., {self.num_outputs}) both, "
-                f"got {tuple(observations.shape)} and {tuple(function_samples.shape)}"
+                f"got {got[0]} and {got[1]}{_fitting(self, self.num_outputs, got[1][-1])}"
             )
         _check_batch(observations[..., 0], function_samples.shape[:-1])
         squared = (observations - function_samples).square() / self.noise
         log_prob = -0.5 * (squared + self.noise.log() + math.log(2.0 * math.pi)).sum(-1)
         return _average_draws(log_prob, observations.dim() - 1)
+
+
+def _fitting(likelihood: Likelihood, expected: int, got: int) -> str:
+    """The end of a message about a model of another number of outputs: the two ways to make them one."""
+    if expected == got:
+        return ""
+    return f" (take {type(likelihood).__name__}({got}), or a model whose last layer has {expected} outputs)"
 
 
 def _check_batch(observations: Tensor, sample_shape: torch.Size) -> None:

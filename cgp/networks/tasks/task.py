@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from cgp.networks.model.diagnostics import Features, pooled_features
 from cgp.networks.model.inputs import Batch, input_batches, logits_of, model_device, to_device
 from cgp.networks.model.named import Named
+from cgp.spelling import meant
 
 __all__ = ["Predicted", "Task", "as_task"]
 
@@ -179,7 +180,7 @@ def as_task(task: str | Task | None, *, labelled: bool = False, **options: Any) 
     kind = type(task) if isinstance(task, Task) else Task.known.get(task)
     if kind is None or (labelled and not kind.parameter):
         names = tuple(name for name, each in Task.known.items() if each.parameter or not labelled)
-        raise ValueError(f"task: expected one of {names}, got {task!r}")
+        raise ValueError(f"task: expected one of {names}, got {task!r}{meant([task], filter(None, names))}")
     return task if isinstance(task, Task) else kind(**options)
 
 

@@ -211,7 +211,7 @@ def test_a_good_model_of_a_rare_class_is_not_asked_about_its_labels(slope, cost)
     assert "by chance" not in found.sentence
 
 
-@pytest.mark.parametrize(("labels", "wrong"), [(19, 10), (400, 4)])
+@pytest.mark.parametrize(("labels", "wrong"), [(19, 10), (400, 4), (12, 1)])
 def test_nothing_is_recommended_for_few_labels_or_few_errors(report, labels, wrong):
     correct = np.arange(labels) >= wrong
     few = dataclasses.replace(
@@ -223,7 +223,7 @@ def test_nothing_is_recommended_for_few_labels_or_few_errors(report, labels, wro
     )
     assert few.method == "as trained"
     assert few.sentence == (
-        f"{labels} labels with {wrong} wrong answers say nothing of temperatures and posteriors: "
+        f"{labels} labels with {wrong} wrong answer{'s' * (wrong > 1)} say nothing of temperatures and posteriors: "
         "at least 20 with 5 are needed."
     )
 
@@ -380,6 +380,10 @@ def twice(out):
             r"model: expected logits \(N, C\), one label for every input",
         ),
         ({"data": []}, "expected at least one batch, got none"),
+        ({"task": "class"}, "task: expected one of .* got 'class'; did you mean 'classification'?"),
+        ({"ood": {"o": "x"}}, r"ood\['o'\]: expected inputs as in data, batches of them, or a function .* got 'x'$"),
+        ({"ood": {"o": None}}, r"ood\['o'\]: expected inputs as in data, .* got None$"),
+        ({"ood": {"o": ["a", "b"]}}, r"ood\['o'\]: expected inputs as in data, .* got a str without tensors$"),
     ],
 )
 def test_bad_arguments_are_refused(options, message):

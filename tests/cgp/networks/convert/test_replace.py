@@ -112,6 +112,12 @@ def test_attention_that_can_be_converted_is_said_to_be():
         ),
         ("cgp", "got 'cgp'; did you mean 'CGPAttention'"),
         (None, "got None$"),
+        (nn.Linear, "expected a class of cgp.attention, .* got <class 'torch.nn.modules.linear.Linear'>"),
+        (cgp.SparseCGPAttention(8, 2), "got a SparseCGPAttention in place of its class"),
+        (
+            lambda *sizes: nn.Identity(),
+            r"expected what returns a block .*, got one that returns Identity\(\)",
+        ),
     ],
 )
 def test_a_block_that_is_no_class_is_refused(block, message):

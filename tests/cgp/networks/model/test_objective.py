@@ -194,10 +194,17 @@ def test_gaussian_averages_log_densities_over_draws(sample):
         (lambda: HomoscedasticLikelihood(1, initial_noise=0.0), "num_outputs, initial_noise: expected"),
         (
             lambda: CategoricalLikelihood(3).expected_log_prob(torch.zeros(4).long(), torch.zeros(4, 2)),
-            "function_samples",
+            r"\(..., 3\), got \(4, 2\) \(take CategoricalLikelihood\(2\), or a model whose last layer has 3 outputs",
         ),
         (lambda: CategoricalLikelihood(3).expected_log_prob(torch.zeros(3).long(), torch.zeros(4, 3)), "observations"),
-        (lambda: HomoscedasticLikelihood(2).expected_log_prob(torch.zeros(4), torch.zeros(4, 2)), "observations"),
+        (
+            lambda: HomoscedasticLikelihood(2).expected_log_prob(torch.zeros(4), torch.zeros(4, 2)),
+            r"observations, .* got \(4,\) and \(4, 2\)$",
+        ),
+        (
+            lambda: HomoscedasticLikelihood(2).expected_log_prob(torch.zeros(4, 2), torch.zeros(4, 3)),
+            r"\(take HomoscedasticLikelihood\(3\), or a model whose last layer has 2 outputs\)",
+        ),
     ],
 )
 def test_bad_shapes_are_refused(call, message):

@@ -244,7 +244,7 @@ def test_logits_are_divided_by_the_temperature():
     [
         ({"num_samples": 0}, "num_samples: expected at least 1"),
         ({"sampling": "mean"}, "sampling: expected 'marginal' or 'joint'"),
-        ({"task": "regresion"}, "task: expected one of"),
+        ({"task": "regresion"}, "task: expected one of .* got 'regresion'; did you mean 'regression'?"),
         ({"task": "regression", "output": lambda out: out[:, 0]}, r"model: expected outputs \(N"),
         ({"batch_size": 0}, "batch_size: expected at least 1"),
         ({"output": lambda out: out[:, :1]}, "model: expected logits"),
