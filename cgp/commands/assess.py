@@ -6,12 +6,13 @@ import argparse
 import re
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cgp.spelling import as_share
 
-from .assessed import AS_SAVED, RATE, Answering, said_by, write_answers, write_report
+from .assessed import AS_SAVED, Answering, said_by, write_answers, write_report
 from .terminal import check_extras, check_files, check_pictures, check_places, write_picture
 
 __all__ = ["EXAMPLES", "add_to", "run"]
@@ -97,9 +98,7 @@ def run(parsed: argparse.Namespace) -> None:
         check_alike(path, part, known)
     network = _Network(known)
     report = network.assessed(seen.get(parsed.train), {path.stem: part for path, part in others.items()}, parsed.seed)
-    limits = {
-        name: _rounded_up(report.fitted[name].threshold(RATE), report.fitted[name].known) for name in _named(report)
-    }
+    limits = {name: _rounded_up(report.fitted[name].limit, report.fitted[name].known) for name in _named(report)}
     guaranteed = parsed.risk is not None or parsed.sets is not None
     answers = network.answers(report, parsed.method, further.get(parsed.held_out), is_guaranteed=guaranteed)
     answering = None if parsed.risk is None else _answering(answers, parsed.risk, parsed.level or _LEVEL)
@@ -115,7 +114,8 @@ def run(parsed: argparse.Namespace) -> None:
     for part in new.values():
         found, sure = (network.predicted(model, part) for model in (answers.model, answers.sure))
         sets = None if parsed.sets is None else sure.sets(parsed.sets, held_out=answers.known)
-        write_answers(parsed.answer[1], found, numbers, answers.method, sure, answering, sets)
+        found = replace(found, limits=numbers)
+        write_answers(parsed.answer[1], found, answers.method, sure, answering, sets)
 
 
 def _check(parsed: argparse.Namespace) -> None:
@@ -254,6 +254,8 @@ def _in_flags(sentence: str) -> str:
 
 def _advice(report: Any, limits: dict[str, str], logits: str, answers: _Answers) -> list[str]:
     """What to do, in numbers."""
+    from cgp.networks.detect.detector import RATE
+
     lines, temperature = [], report.choices[report.method].parameter
     if report.method == "temperature" and logits == AS_SAVED:
         lines.append(f"Divide the logits by {temperature:.4g}, fitted to all labels.")

@@ -10,11 +10,7 @@ from typing import Any, NamedTuple
 
 from cgp.atomic_files import write_aside
 
-__all__ = ["AS_SAVED", "RATE", "Answering", "said_by", "write_answers", "write_report"]
-
-RATE = 0.05
-"""Share of the labelled inputs that a detector flags."""
-
+__all__ = ["AS_SAVED", "Answering", "said_by", "write_answers", "write_report"]
 
 AS_SAVED = "as saved"
 """What the logits of a file are that holds them."""
@@ -78,7 +74,6 @@ def write_report(
 def write_answers(
     path: Path,
     found: Any,
-    limits: dict[str, float],
     method: str,
     sure: Any,
     answering: Answering | None,
@@ -88,8 +83,7 @@ def write_answers(
 
     Args:
         path: csv.
-        found: the prediction, with the scores of the detectors.
-        limits: as in :func:`write_report`.
+        found: the prediction, with the scores of the detectors and their limits.
         method: the row of the report that it is by.
         sure: the prediction whose confidence the risk is about: the same, or as trained.
         answering: which answers keep to a risk, if that was asked.
@@ -98,8 +92,7 @@ def write_answers(
     classes = found.classes.tolist()
     columns: dict[str, list[Any]] = {"input": [*range(len(classes))], "class": classes}
     columns |= {"confidence": found.confidence.double().tolist(), "method": [method] * len(classes)}
-    flags = {name: (found.ood[name].numpy() > limit).astype(int).tolist() for name, limit in limits.items()}
-    columns |= {"flag" if len(flags) == 1 else f"flag: {name}": values for name, values in flags.items()}
+    columns |= {name: flags.int().tolist() for name, flags in found.flags.items()}
     if answering is not None:
         confidence = sure.confidence.double().numpy()
         columns |= {} if answering.method == method else {f"confidence {answering.method}": confidence.tolist()}
@@ -122,7 +115,7 @@ def _method(report: Any, name: str) -> dict[str, Any]:
 
 def _detector(detector: Any, limit: float) -> dict[str, Any]:
     """The threshold of a sum of standardised scores, and the constants of each score."""
-    from cgp.networks.detect.detector import units_of
+    from cgp.networks.detect.detector import RATE, units_of
 
     parts = []
     for score in detector.terms:

@@ -24,7 +24,7 @@ from cgp.weights import part_of
 from .further import GradNorm, KernelPCA
 from .scores import DrawnScore, InputScore, Seen, Widest, numbers
 
-__all__ = ["DETECTORS", "FURTHER", "Detector", "standardised", "units_of"]
+__all__ = ["DETECTORS", "FURTHER", "RATE", "Detector", "standardised", "units_of"]
 
 Array = NDArray[Any]
 
@@ -35,6 +35,10 @@ DETECTORS = ("1 - confidence", "entropy", "energy", *_BY_TRAINING, *(f"{name} + 
 
 FURTHER = (GradNorm.name, KernelPCA.name)
 """Scores that are compared if they are named, in ``compare=``."""
+
+
+RATE = 0.05
+"""Share of in-distribution inputs that predictions flag, in expectation."""
 
 
 @dataclass(eq=False)
@@ -188,6 +192,11 @@ class Detector:
         if not 0.0 < rate < 1.0:
             raise ValueError(f"rate: expected a share in (0, 1), got {rate!r}")
         return conformal_quantile(np.asarray(self.known), rate)
+
+    @property
+    def limit(self) -> float:
+        """The threshold of predictions (:attr:`cgp.Prediction.flags`): of a rate of 5 %."""
+        return self.threshold(RATE)
 
     def attach(self, model: nn.Module) -> nn.Module:
         """A copy of a model, which shares its tensors, whose predictions hold the score (:attr:`Prediction.ood`)."""

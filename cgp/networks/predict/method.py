@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
@@ -220,7 +220,22 @@ def with_settings(model: nn.Module, settings: Settings) -> nn.Module:
     changed = as_assessed(model)
     changed = changed if settings.method is None else settings.method.apply(changed)
     vars(changed)[_SETTINGS] = settings
+    vars(changed)["extra_repr"] = partial(_said, changed)
     return changed
+
+
+def _said(model: nn.Module) -> str:
+    """What print says of a model beside its modules: what its class does, and what it predicts by."""
+    settings, temperature = settings_of(model), logit_temperature(model)
+    parts = {
+        "method": settings.method and settings.method.name,
+        "temperature": None if temperature == 1.0 else f"{temperature:.4g}",
+        "scale": settings.scale is not None and _words(settings.scale, digits=4),
+        "detectors": ", ".join(settings.detectors),
+        "held_out": settings.held_out is not None and f"{len(settings.held_out.mean)} answers",
+    }
+    own = type(model).extra_repr(model)
+    return ", ".join([*filter(None, [own]), *(f"{name}={part}" for name, part in parts.items() if part)])
 
 
 def as_assessed(model: nn.Module) -> nn.Module:
@@ -256,10 +271,10 @@ def _content(method: Method) -> bytes:
     return b"".join(tensors[name].cpu().numpy().tobytes() for name in sorted(tensors))
 
 
-def _words(value: Any) -> str:
+def _words(value: Any, digits: int = 9) -> str:
     if callable(value):
         return "a function"
     if isinstance(value, bool | str | torch.dtype) or value is None:
         return str(value)
     numbers = torch.as_tensor(value).detach().double().reshape(-1).tolist()
-    return " ".join(f"{number:.9g}" for number in numbers)
+    return " ".join(f"{number:.{digits}g}" for number in numbers)

@@ -266,6 +266,7 @@ def _prediction(part: Draws, ood: dict[str, Tensor], model: nn.Module, source: S
         num_samples=part.count,
         held_out=settings_of(model).held_out,
         ood=ood,
+        limits={name: detector.limit for name, detector in settings_of(model).detectors.items()},
         labels=part.labels,
         source=source,
     )
@@ -315,7 +316,7 @@ def with_held_out(model: nn.Module, data: Any, num_samples: int = 16, **options:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "predict: one draw")  # guarantees need no epistemic part
         kept = predict(model, read(), num_samples, keep_variance=False, **options)
-    kept = replace(kept, held_out=None, draws=None, ood={})
+    kept = replace(kept, held_out=None, draws=None, ood={}, limits={})
     if kept.labels is None:
         raise ValueError("data: expected batches (inputs, labels) or dicts with 'labels', got some without labels")
     check_unseen("data", keys, known.tolist())

@@ -76,6 +76,7 @@ class Prediction(Guarantees):
         labels: labels given with the inputs, or None.
         ood: for each detector that the model has (:meth:`cgp.Detector.attach`, :meth:`cgp.Assessment.apply`), by its
             name, a score that is large where an input is of another kind, ``(N,)``.
+        limits: for each detector by its name, the score above which it flags an input.
         held_out: the prediction of labelled inputs that the model keeps (:func:`cgp.with_held_out`), or None.
         source: the weights, the calibration and the options that made it, which those of a held-out prediction have to
             be; None if unknown.
@@ -102,6 +103,7 @@ class Prediction(Guarantees):
     num_samples: int
     labels: Tensor | None = field(default=None)
     ood: dict[str, Tensor] = field(default_factory=dict)
+    limits: dict[str, float] = field(default_factory=dict)
     held_out: Prediction | None = field(default=None)
     source: Source | None = field(default=None, repr=False)
 
@@ -132,6 +134,16 @@ class Prediction(Guarantees):
     def confidence(self) -> Tensor:
         """The largest probability, ``(N, ...)``."""
         return self._classes("confidence").amax(-1)
+
+    @property
+    def flags(self) -> dict[str, Tensor]:
+        """Whether each input is flagged, ``(N,)`` bool: "flag", or of several detectors "flag: energy" and the like.
+
+        Of inputs such as those that a detector was fitted to, at most 5 % are in expectation
+        (:meth:`cgp.Detector.threshold`).
+        """
+        found = {name: self.ood[name] > limit for name, limit in self.limits.items()}
+        return {"flag" if len(found) == 1 else f"flag: {name}": flags for name, flags in found.items()}
 
     def patch_variance(self, layer: int | str = -1, grid: tuple[int, int] | None = None) -> Tensor:
         """The variance of the patches of an image, one map per head.
@@ -184,8 +196,8 @@ class Prediction(Guarantees):
         """A table with one row per prediction; needs pandas.
 
         Returns:
-            The index counts inputs (and tokens). Columns "class", "confidence", "total", "aleatoric", "epistemic";
-            for several labels, regression and embeddings one column for each output instead.
+            The index counts inputs (and tokens). Columns "class", "confidence", "total", "aleatoric", "epistemic",
+            and :attr:`flags`; for several labels, regression and embeddings one column for each output instead.
 
         Raises:
             ImportError: if pandas is not installed.
@@ -228,7 +240,7 @@ class Prediction(Guarantees):
         kept = {name: values for name, values in named.items() if values is not None}
         columns = self._task.columns(self)
         if all(values.dim() < self.mean.dim() for values in kept.values()):  # of each answer, not of each output
-            return columns | kept
+            return columns | kept | (self.flags if self.mean.dim() == 2 else {})  # inputs are flagged, and no tokens
         return columns | {f"{name} {i}": v[..., i] for name, v in kept.items() for i in range(v.shape[-1])}
 
     def _classes(self, name: str) -> Tensor:

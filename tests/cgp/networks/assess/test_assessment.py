@@ -1,15 +1,18 @@
 """What an assessment advises, put into a model: the table's own numbers come out of its predictions."""
 
 import copy
+import pickle
 
+import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize_scalar
 from torch import nn
 
-from cgp import Detector, assess, calibrate, convert, from_pretrained, predict, save_pretrained
+from cgp import Detector, assess, calibrate, convert, from_pretrained, predict, save_pretrained, with_held_out
 from cgp.networks.methods.known import Posterior, Readout
-from cgp.networks.predict.method import Method, settings_of
+from cgp.networks.model.fingerprints import set_logit_temperature
+from cgp.networks.predict.method import Method, Settings, as_assessed, settings_of, with_settings
 from cgp.networks.predict.readout import GPReadout
 from cgp.networks.tasks.metrics import auroc
 from tests.cgp.networks.model.digits import DigitsTransformer, digits, trained
@@ -91,6 +94,35 @@ def test_what_is_advised_is_applied(report):
     assert set(predict(model, FOREIGN, 2).ood) == advised
     assert all(f'prediction.ood["{name}"]' in str(report) for name in advised)
     assert not isinstance(settings_of(model).method, Readout)
+
+
+def test_a_model_prints_what_it_predicts_by(report):
+    """Copies that are changed further say so, and copies without settings print as the network does."""
+    given, method = trained(), "GP read-out + temperature"
+    temperature = f"temperature={report.choices[method].parameter:.4g}"
+    model = report.apply(given, method, ("energy", "Mahalanobis"))
+    assert str(model).splitlines()[1].strip() == f"method=readout, {temperature}, detectors=energy, Mahalanobis"
+    guarded = with_held_out(model, [(FOREIGN[:30], torch.arange(30) % 10)])
+    again = pickle.loads(pickle.dumps(copy.deepcopy(guarded)))
+    assert str(again) == str(guarded) == str(model).replace("Mahalanobis", "Mahalanobis, held_out=30 answers")
+    set_logit_temperature(again, 2.5)
+    assert "temperature=2.5," in str(again)
+    assert f"{temperature}," in str(guarded)
+    assert str(as_assessed(report.apply(given, "as trained", ()))) == str(given)
+    layer = with_settings(nn.Linear(3, 2), Settings(scale=torch.tensor([0.25, 4.0]), task="regression"))
+    assert str(layer) == "Linear(in_features=3, out_features=2, bias=True, scale=0.25 4)"
+
+
+@pytest.mark.parametrize("names", [(), ("energy",), ("energy", "Mahalanobis")])
+def test_a_table_flags_what_is_above_the_threshold_of_a_twentieth(report, names):
+    prediction = predict(report.apply(trained(), "temperature", names), FOREIGN)
+    columns = {"flag" if len(names) == 1 else f"flag: {name}": name for name in names}
+    frame = prediction.to_frame()
+    assert [column for column in frame if column.startswith("flag")] == [*columns]
+    for column, name in columns.items():
+        above = prediction.ood[name].numpy() > report.fitted[name].threshold(0.05)
+        np.testing.assert_array_equal(frame[column], above)
+        assert 0 < above.sum() < len(above)
 
 
 def test_a_converted_model_keeps_its_posterior_only_where_it_is_advised():
