@@ -225,11 +225,11 @@ class Assessment:
         return " ".join([about_methods(self), *about_detection(self.detection, self.detectors)])
 
     def table(self) -> str:
-        """The scores as text: a row per method; AUROC and FPR95 with a row per score and a column per set."""
+        """The scores as text: those of a sentence by method; AUROC and FPR95 by score, with a column per set."""
         return tables(self)
 
     def to_frame(self) -> pd.DataFrame:
-        """The scores, one row per method, with "nll_change" and its "nll_change_error"; needs pandas."""
+        """All scores, one row per method, with "nll_change" and its "nll_change_error"; needs pandas."""
         names = list(next(iter(self.scores.values())))
         columns: dict[str, Any] = {name: [scores[name] for scores in self.scores.values()] for name in names}
         columns["nll_change"] = [self.differences[method]["nll"].mean for method in self.scores]

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["about_detection", "about_methods", "tables"]
 
-_COLUMNS = ("nll", "brier", "ece", "ece_chance", "aurc", "risk80", "risk90", "accuracy")
+_COLUMNS = ("nll", "brier", "ece", "accuracy")  # what sentences are of; to_frame has all scores
 _OF_VALUES = ("nll", "crps", "rmse", "coverage90", "width90")
-_PER_MILLE = ("aurc",)
 
 _LEAST_ECE, _LEAST_ACCURACY = 0.01, 0.005  # changes below which nothing is said
 
@@ -38,12 +37,10 @@ def tables(report: Assessment) -> str:
 def _method_rows(report: Assessment) -> list[list[str]]:
     """Cells of the table of methods, whose last column is the change of the NLL against the first method."""
     columns, first = _COLUMNS if report.correct else _OF_VALUES, next(iter(report.scores))
-    names = [f"{column} ‰" if column in _PER_MILLE else column for column in columns]
-    rows = [["method", *names, f"NLL against {first}"]]
+    rows = [["method", *columns, f"NLL against {first}"]]
     for method, scores in report.scores.items():
         change = "" if method == first else str(report.differences[method]["nll"])
-        cells = (f"{1000 * scores[c]:.1f}" if c in _PER_MILLE else f"{scores[c]:.4f}" for c in columns)
-        rows.append([method, *cells, change])
+        rows.append([method, *(f"{scores[column]:.4f}" for column in columns), change])
     return rows
 
 

@@ -111,10 +111,12 @@ def test_scores_of_other_inputs_are_those_by_hand(report):
 def test_the_report_can_be_read(report):
     assert str(report).endswith(f"{report.sentence}\n\n{report.calls}")
     head, first, second, *_ = report.table().splitlines()
-    assert head.split()[:2] == ["method", "nll"]
+    assert head.split()[:5] == ["method", "nll", "brier", "ece", "accuracy"]
+    assert max(map(len, report.table().splitlines())) <= 88
     assert str(report.differences["temperature"]["nll"]) not in first
     assert second.endswith(str(report.differences[[*report.scores][1]]["nll"]))
     frame = report.to_frame()
+    assert {*frame} == {*report.scores["temperature"], "nll_change", "nll_change_error"} > {"risk80", "ece_chance"}
     assert frame.loc["temperature", "nll"] == report.scores["temperature"]["nll"]
     assert frame.loc["temperature", "nll_change_error"] == report.differences["temperature"]["nll"].error
     assert report.to_html().startswith("<section><p>")
@@ -247,7 +249,7 @@ def test_detection_is_one_table_of_scores_by_sets(report):
     assert fpr95.splitlines()[0].split() == ["FPR95", "noise", "far"]
     header, trained = (line.split("  ") for line in methods.splitlines()[:2])
     values = dict(zip(filter(None, map(str.strip, header)), filter(None, map(str.strip, trained)), strict=False))
-    assert values["aurc ‰"] == f"{1000 * report.scores['as trained']['aurc']:.1f}"
+    assert values["ece"] == f"{report.scores['as trained']['ece']:.4f}"
 
 
 @pytest.mark.parametrize(
