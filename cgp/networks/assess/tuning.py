@@ -122,6 +122,7 @@ class Tuned:
         self.rows, self.of_tuned, self.folds = known.rows, self.labels[known.places], fold_of[known.places.cpu()]
         tunings = {factor: self.rows[factor].tuning(self.of_tuned) for factor in factors}
         self.tunings = {factor: tuning for factor, tuning in tunings.items() if tuning is not None}  # draws overflow
+        self._plans: dict[tuple[Key | None, str, bool], dict[int, tuple[Key, Any]]] = {}
 
     @property
     def draws(self) -> bool:
@@ -141,7 +142,11 @@ class Tuned:
 
     def plan(self, entry: Entry) -> dict[int, tuple[Key, Any]]:
         """The choices for each fold, by the other folds."""
-        return {fold: self.choice(entry, (self.folds != fold).to(self.labels.device)) for fold in self.kept_folds}
+        asked = entry.key, entry.criterion, entry.fits
+        if asked not in self._plans:
+            others = {fold: (self.folds != fold).to(self.labels.device) for fold in self.kept_folds}
+            self._plans[asked] = {fold: self.choice(entry, rows) for fold, rows in others.items()}
+        return self._plans[asked]
 
     def scored(
         self, entries: Mapping[str, Entry], widest: float, of_draws: Callable[[Rows], dict[str, Array]]

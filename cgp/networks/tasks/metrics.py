@@ -232,16 +232,22 @@ def brier_scores(probabilities: Any, labels: Any) -> Array:
 def calibration_error(confidence: Any, correct: Any, bins: int = 15) -> float:
     r"""Expected calibration error in M bins (lo, hi] of equal width, :math:`\sum_m \frac{n_m}{N} |c_m - a_m|`."""
     c, right = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
-    index = np.clip(np.ceil(c * bins).astype(int) - 1, 0, bins - 1)
-    gaps = np.bincount(index, weights=c - right, minlength=bins)
-    return float(np.abs(gaps).sum() / len(c))
+    return _calibration_error(_bin_of(c, bins), c - right)
+
+
+def _bin_of(confidence: Array, bins: int) -> NDArray[np.int64]:
+    return np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
+
+
+def _calibration_error(bin_of: NDArray[np.int64], gaps: Array) -> float:
+    return float(np.abs(np.bincount(bin_of, weights=gaps)).sum() / len(gaps))
 
 
 def chance_calibration_error(confidence: Any, bins: int = 15, repeats: int = 200, seed: int = 0) -> float:
     """Average calibration error of simulated outcomes under which the confidences are perfectly calibrated."""
     c = np.asarray(confidence, dtype=np.float64)
-    random = np.random.default_rng(seed)
-    return float(np.mean([calibration_error(c, random.random(len(c)) < c, bins) for _ in range(repeats)]))
+    random, bin_of = np.random.default_rng(seed), _bin_of(c, bins)
+    return float(np.mean([_calibration_error(bin_of, c - (random.random(len(c)) < c)) for _ in range(repeats)]))
 
 
 def aurc(confidence: Any, correct: Any) -> float:
