@@ -9,6 +9,8 @@ from torch import nn
 
 import cgp
 from cgp.networks.assess import tuning
+from cgp.networks.assess.assess import FOLDS
+from cgp.networks.methods.rows import Logits
 
 pytestmark = pytest.mark.filterwarnings("ignore:predict. one draw")
 
@@ -49,6 +51,14 @@ def network(outputs):
 def few_are_kept(monkeypatch):
     monkeypatch.setattr(tuning, "KEPT_BYTES", 4000)
     monkeypatch.setattr(tuning, "KEPT_LABELS", 300)
+
+
+def test_a_temperature_is_fitted_once_a_fold_and_once_to_all_labels(monkeypatch):
+    fits, fit = [], Logits.fit
+    monkeypatch.setattr(Logits, "fit", lambda *args, **options: fits.append(1) or fit(*args, **options))
+    report = cgp.assess(network(3), list(Source()), compare=["lac"])
+    assert [*report.scores] == ["as trained", "temperature"]
+    assert len(fits) == FOLDS + 1
 
 
 def test_a_large_set_is_read_again_and_scored_whole(few_are_kept, monkeypatch):
