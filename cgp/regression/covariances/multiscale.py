@@ -282,11 +282,15 @@ def _cycle(num_processes: int, num_factors: int, period: float, relations: Relat
 
 
 def strongest_periods(inputs: Array, outputs: Array, count: int = 3) -> list[float]:
-    r"""Periods of the strongest lines in the mean periodogram of all outputs.
+    r"""Periods of the strongest lines in the mean periodogram of all outputs, or else in that of any of them.
 
-    A line is a frequency with at least twenty times the median power of the hundred frequencies around it; a random
-    walk has none. Gaps are interpolated linearly, and irregular inputs are interpolated to a grid of their median
-    step.
+    A line is a frequency with at least twenty times the median power S of the hundred frequencies around it; a random
+    walk has none. One output alone is held against the larger of two backgrounds, of flat and of red noise, and its
+    line is as much higher as there are more of them:
+
+    .. math:: S(f) \ge (20 + \log_2 P) \max\Big(\operatorname{med} S,\; f^{-2} \operatorname{med} f^2 S\Big)
+
+    Gaps are interpolated linearly, and irregular inputs are interpolated to a grid of their median step.
 
     Args:
         inputs: inputs in increasing order, ``(N,)``.
@@ -307,12 +311,27 @@ def strongest_periods(inputs: Array, outputs: Array, count: int = 3) -> list[flo
     if not _SMALLEST * step < inputs[-1] - inputs[0] < _LARGEST * step:
         return []
     grid = np.arange(inputs[0], inputs[-1], step)
-    power = np.mean([_power(grid, inputs, column) for column in outputs.T], axis=0)
-    height = power / median_filter(power, size=_NEIGHBOURS, mode="reflect")
-    peaks, _ = find_peaks(height, height=_HEIGHT)
-    peaks = peaks[(peaks >= _LEAST_CYCLES) & (len(grid) / peaks >= _LEAST_ROWS)]
-    strongest = sorted(peaks, key=lambda peak: -power[peak])[:count]
-    return [len(grid) * step / _refined(power, peak) for peak in strongest]
+    powers = np.stack([_power(grid, inputs, column) for column in outputs.T])
+    mean, squares = powers.mean(0, keepdims=True), np.arange(1.0, powers.shape[1] + 1.0) ** 2
+    lines = _lines(mean, _background(mean), _HEIGHT)
+    if not lines and len(powers) > 1:
+        backgrounds = np.maximum(_background(powers), _background(powers * squares) / squares)
+        lines = _lines(powers, backgrounds, _HEIGHT + math.log2(len(powers)))
+    return [len(grid) * step / line for line in lines[:count]]
+
+
+def _lines(powers: Array, backgrounds: Array, least: float) -> list[float]:
+    """The frequencies of cycles so high above the background in one of several periodograms, the strongest first."""
+    heights = powers / backgrounds
+    peaks, _ = find_peaks(heights.max(axis=0), height=least)
+    peaks = peaks[(peaks >= _LEAST_CYCLES) & (2 * (powers.shape[1] - 1) >= _LEAST_ROWS * peaks)]
+    highest = powers[heights.argmax(axis=0)[peaks]]
+    found = zip(highest[range(len(peaks)), peaks], map(_refined, highest, peaks), strict=True)
+    return [line for _, line in sorted(found, key=lambda each: -each[0])]
+
+
+def _background(powers: Array) -> Array:
+    return np.asarray(median_filter(powers, size=(1, _NEIGHBOURS), mode="reflect"))
 
 
 def _power(grid: Array, inputs: Array, column: Array) -> Array:

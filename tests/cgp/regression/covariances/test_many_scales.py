@@ -9,6 +9,7 @@ import torch
 
 from cgp.regression import CorrelatedGPRegressor, MultiScale, Windows
 from cgp.regression.conventions import Accepted
+from cgp.regression.covariances.multiscale import strongest_periods
 from cgp.regression.inference.setting import Setting
 from cgp.regression.likelihood import every_process
 from cgp.regression.observations import Observations, Scaling
@@ -145,6 +146,22 @@ def test_summary_names_cycles_and_what_each_scale_is_worth(capsys):
         expected = float(kernel.lengthscale) * regressor.posterior_.units.inputs.unit[0]
         np.testing.assert_allclose([drift, regressor.lengthscales_[2, output, 0]], expected, rtol=1e-3)
     assert min(shares[2], shares[5]) > 80.0
+
+
+def test_a_cycle_of_one_output_is_found_beside_outputs_without_any():
+    t, generator = np.arange(600.0), np.random.default_rng(0)
+    walks = generator.normal(size=(600, 5)).cumsum(0)
+    day = np.sin(2 * np.pi * t / 24) + walks[:, 0] / 30
+    day[100:140] = np.nan
+    for place in range(5):
+        outputs = np.column_stack([*walks[:, 1 : place + 1].T, day, *walks[:, place + 1 :].T])
+        assert strongest_periods(t, outputs) == [pytest.approx(24.0, rel=1e-3)]
+
+
+def test_outputs_without_cycles_have_none():
+    t, generator = np.arange(600.0), np.random.default_rng(0)
+    for outputs in generator.normal(size=(30, 600, 5)):
+        assert strongest_periods(t, outputs) == strongest_periods(t, outputs.cumsum(0)) == []
 
 
 def test_periods_are_used_or_refused():
