@@ -23,7 +23,7 @@ EXAMPLES = """  cgp assess held_out.npz --picture report.png
   cgp assess held_out.npz --train train.npz --held-out further.npz --risk 0.05 --answer new.npz answers.csv
 """
 
-_LEVEL = 0.95
+_LEVEL, _TRAINED = 0.95, "as trained"
 _BESIDE = {"level": ("risk",), "sets": ("answer",), "held_out": ("risk", "sets"), "method": ("answer",)}
 
 _WHAT = """Say how far the probabilities of a classifier can be trusted, from saved predictions:
@@ -60,7 +60,7 @@ def add_to(commands: Any) -> None:
         "--held-out",
         type=Path,
         metavar="FILE",
-        help="npz of further labels: --risk and --sets are then of what is advised",
+        help="npz of further labels: --risk and --sets are then of what is advised, or of --method",
     )
     assess.add_argument(
         "--out", type=Path, help="json of all scores, temperatures, and thresholds with their formulas and constants"
@@ -112,10 +112,9 @@ def run(parsed: argparse.Namespace) -> None:
     if parsed.out is not None:
         write_report(parsed.out, report, known.of, sentence, numbers, answering)
     for part in new.values():
-        found, sure = (network.predicted(model, part) for model in (answers.model, answers.sure))
-        sets = None if parsed.sets is None else sure.sets(parsed.sets, held_out=answers.known)
-        found = replace(found, limits=numbers)
-        write_answers(parsed.answer[1], found, answers.method, sure, answering, sets)
+        found = replace(network.predicted(answers.model, part), limits=numbers)
+        sets = None if parsed.sets is None else found.sets(parsed.sets, held_out=answers.known)
+        write_answers(parsed.answer[1], found, answers.method, answering, sets)
 
 
 def _check(parsed: argparse.Namespace) -> None:
@@ -161,16 +160,12 @@ class _Answers(NamedTuple):
         method: the row of the report by which it does.
         model: the model.
         is_set_aside: whether the recommended method is not that one, as no labels can guarantee it.
-        surely: the row by which a guarantee holds: the method, or "as trained".
-        sure: its model.
-        known: its prediction of labels that have chosen nothing of it.
+        known: its prediction of labels, which have chosen nothing of it where a guarantee is asked for.
     """
 
     method: str
     model: Any
     is_set_aside: bool
-    surely: str
-    sure: Any
     known: Any
 
 
@@ -200,27 +195,25 @@ class _Network:
         return assess(self.model, self._labelled(self.known), train=train, ood=ood, task=self.task, seed=seed)
 
     def answers(self, report: Any, method: str | None, further: Any, *, is_guaranteed: bool) -> _Answers:
-        """What answers, by a method or the recommended one; a guarantee of a read-out takes further labels."""
+        """What answers: a method, or the recommended one; without further labels only the network is guaranteed."""
         from cgp.networks.model.inputs import Batch
         from cgp.networks.model.repeated import check_unseen, keys_of
 
+        by_itself = is_guaranteed and further is None
         try:
-            chosen = report.row(method or report.method)
-            by_itself = is_guaranteed and further is None and report.choices[chosen].method.needs_train
-            if by_itself and method is not None:
-                raise ValueError(
-                    f"method: expected one with the network's own classes beside --risk or --sets, got {method!r}: "
-                    "labels that it was not fitted to, --held-out FILE, guarantee others"
-                )
-            chosen = report.task.parameter if by_itself else chosen
+            chosen = report.row(method or (_TRAINED if by_itself else report.method))
             model = report.apply(self.model, chosen)
         except ValueError as error:
             raise ValueError(f"--{error}") from error
-        if further is None:
-            trained = report.apply(self.model, "as trained", ())
-            return _Answers(chosen, model, by_itself, "as trained", trained, self.predicted(trained, self.known))
-        check_unseen("--held-out", keys_of(Batch(self._inputs(further), None)), report.keys.tolist())
-        return _Answers(chosen, model, by_itself, chosen, model, self.predicted(model, further))
+        if by_itself and chosen != _TRAINED:
+            raise ValueError(
+                f"--method: expected --held-out FILE beside it, as --risk and --sets are of the network {_TRAINED} "
+                f"where no further labels are given, got {method!r} alone"
+            )
+        if further is not None:
+            check_unseen("--held-out", keys_of(Batch(self._inputs(further), None)), report.keys.tolist())
+        is_set_aside = method is None and chosen != report.method
+        return _Answers(chosen, model, is_set_aside, self.predicted(model, self.known if further is None else further))
 
     def predicted(self, model: Any, part: Any) -> Any:
         """The prediction of a file, with its labels if it has some."""
@@ -262,10 +255,11 @@ def _advice(report: Any, limits: dict[str, str], logits: str, answers: _Answers)
     elif report.method == "temperature":
         which = logits.removeprefix("logarithms of the ")
         lines.append(f"Raise the {which} to the power {1 / temperature:.4g} and divide each row by its sum.")
-    elif report.method != "as trained":
-        fitted = f"these labels fitted the {report.method}, and cannot guarantee it; further ones, --held-out FILE, can"
-        by = f"by the network itself, with a temperature: {fitted}" if answers.is_set_aside else said_by(answers.method)
-        lines.append(f"--answer FILE TABLE answers new inputs {by}.")
+    if answers.is_set_aside:
+        why = f"these labels fitted the {report.method}, and cannot guarantee it; further ones, --held-out FILE, can"
+        lines.append(f"--answer FILE TABLE answers new inputs by the network {_TRAINED}: {why}.")
+    elif report.method not in (_TRAINED, report.task.parameter):
+        lines.append(f"--answer FILE TABLE answers new inputs {said_by(answers.method)}.")
     for name, limit in limits.items():
         lines.append(f"Flag inputs whose {name} is above {limit}: {100 * RATE:.0f} % of the labelled ones are.")
         if report.fitted[name].parts:
@@ -296,7 +290,7 @@ def _answering(answers: _Answers, risk: float, level: float) -> Answering:
     confidence = answers.known.confidence.double().numpy()
     threshold = risk_threshold(confidence, _right(answers.known), risk, level)
     limit = 1.0 if threshold is None else max(0.0, float(_rounded_up(threshold, confidence)))
-    return Answering(answers.surely, risk, level, limit, float((confidence > limit).mean()))
+    return Answering(answers.method, risk, level, limit, float((confidence > limit).mean()))
 
 
 def _right(known: Any) -> Any:
@@ -324,4 +318,4 @@ def _in_sets(answers: _Answers, level: float) -> str:
 
     if (count := len(answers.known.labels)) < (needed := values_needed(1.0 - level)):
         raise ValueError(f"--sets: expected at least {needed} labels for a probability of {level:g}, got {count}")
-    return f"A set of classes, {said_by(answers.surely)}, holds the right one with a probability of at least {level:g}."
+    return f"A set of classes, {said_by(answers.method)}, holds the right one with a probability of at least {level:g}."

@@ -75,7 +75,6 @@ def write_answers(
     path: Path,
     found: Any,
     method: str,
-    sure: Any,
     answering: Answering | None,
     sets: Any,
 ) -> None:
@@ -85,7 +84,6 @@ def write_answers(
         path: csv.
         found: the prediction, with the scores of the detectors and their limits.
         method: the row of the report that it is by.
-        sure: the prediction whose confidence the risk is about: the same, or as trained.
         answering: which answers keep to a risk, if that was asked.
         sets: whether each class is in the set of each input, ``(N, C)``, if that was asked.
     """
@@ -94,9 +92,7 @@ def write_answers(
     columns |= {"confidence": found.confidence.double().tolist(), "method": [method] * len(classes)}
     columns |= {name: flags.int().tolist() for name, flags in found.flags.items()}
     if answering is not None:
-        confidence = sure.confidence.double().numpy()
-        columns |= {} if answering.method == method else {f"confidence {answering.method}": confidence.tolist()}
-        columns["withheld"] = (~(confidence > answering.threshold)).astype(int).tolist()
+        columns["withheld"] = (~(found.confidence.double() > answering.threshold)).int().tolist()
     if sets is not None:
         columns["set"] = [" ".join(map(str, row.nonzero()[:, 0].tolist())) for row in sets]
 

@@ -116,8 +116,9 @@ def test_the_report_in_numbers_is_enough_to_flag_and_withhold(saved, tmp_path, c
     held_out, train = saved("held_out.npz", 400), saved("train.npz", 400)
     far, new = saved("far.npz", 100, shift=9.0, labels=None), saved("new.npz", 60, shift=1.0, labels=None)
     out, table = tmp_path / "report.json", tmp_path / "answers.csv"
-    arguments = ["--train", train, "--ood", far, "--risk", "0.4", "--out", out, "--answer", new, table]
-    assert commands.main(["assess", str(held_out), *map(str, arguments), "--method", "temperature"]) == 0
+    further = saved("further.npz", 400)
+    arguments = ["--train", train, "--ood", far, "--held-out", further, "--risk", "0.4", "--out", out, "--answer", new]
+    assert commands.main(["assess", str(held_out), *map(str, [*arguments, table, "--method", "temperature"])]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     found, logits, features = json.loads(out.read_text()), np.load(new)["logits"], np.load(new)["features"]
     scores = found["methods"]["temperature"]
@@ -126,12 +127,12 @@ def test_the_report_in_numbers_is_enough_to_flag_and_withhold(saved, tmp_path, c
     assert f"as trained {found['methods']['as trained']['nll']:.4f}" in printed
     rows = rows_of(table)
     np.testing.assert_array_equal(rows["class"], logits.argmax(-1))
-    np.testing.assert_allclose(rows["confidence"], softmax(logits / scores["temperature"], -1).max(-1), rtol=1e-6)
-    withheld = ~(softmax(logits, -1).max(-1) > found["answer"]["threshold"])
+    probabilities = softmax(logits / scores["temperature"], -1)
+    np.testing.assert_allclose(rows["confidence"], probabilities.max(-1), rtol=1e-6)
+    withheld = ~(probabilities.max(-1) > found["answer"]["threshold"])
     np.testing.assert_array_equal(rows["withheld"], withheld)
     assert 0 < withheld.sum() < 60
-    np.testing.assert_allclose(rows["confidence_as_trained"], softmax(logits, -1).max(-1), rtol=1e-12)
-    assert found["answer"]["of"] == "the largest probability, as trained"
+    assert found["answer"]["of"] == "the largest probability, by the temperature"
     assert found["logits"] == "as saved"
     ((name, flag),) = found["flag"].items()
     assert f"Flag inputs whose {name} is above {flag['threshold']:.4g}" in printed
@@ -163,8 +164,8 @@ def rows_of(table):
     return np.genfromtxt(table, delimiter=",", names=True, dtype=None, encoding="utf-8", deletechars="")
 
 
-def test_without_further_labels_a_risk_is_about_the_network_itself(poor, tmp_path, capsys):
-    """The labels fitted what is recommended; what answers is said once, and each row has the method of its numbers."""
+def test_without_further_labels_a_row_of_answers_is_of_the_network_as_trained(poor, tmp_path, capsys):
+    """The labels fitted what is recommended; what answers is said once, and its columns are of one method."""
     held_out, train, _, new = poor
     table = tmp_path / "answers.csv"
     plain = ["assess", str(held_out), "--train", str(train), "--answer", str(new), str(table)]
@@ -172,7 +173,7 @@ def test_without_further_labels_a_risk_is_about_the_network_itself(poor, tmp_pat
     right = []
     for more, by, method in (
         ([], "the GP read-out + temperature.", "GP read-out + temperature"),
-        (["--risk", "0.5"], "the network itself, with a temperature: these labels fitted the GP", "temperature"),
+        (["--risk", "0.5", "--sets", "0.9"], "the network as trained: these labels fitted the GP", "as trained"),
     ):
         assert commands.main([*plain, *more]) == 0
         told = " ".join(capsys.readouterr().out.split())
@@ -180,14 +181,30 @@ def test_without_further_labels_a_risk_is_about_the_network_itself(poor, tmp_pat
         rows = rows_of(table)
         assert {*rows["method"]} == {method}
         right.append(float((rows["class"] == known["labels"]).mean()))
-    np.testing.assert_allclose(rows["confidence_as_trained"], softmax(known["logits"], -1).max(-1), rtol=1e-12)
+    assert rows.dtype.names == ("input", "class", "confidence", "method", "withheld", "set")
+    np.testing.assert_allclose(rows["confidence"], softmax(known["logits"], -1).max(-1), rtol=1e-12)
+    rule = told.partition("Answer where the largest probability, as trained, is above ")[2]
+    np.testing.assert_array_equal(rows["withheld"], ~(rows["confidence"] > float(rule.partition(",")[0])))
+    assert 0 < rows["withheld"].sum() < len(rows)
     assert right[1] == (known["logits"].argmax(-1) == known["labels"]).mean()
     assert right[0] > right[1] + 0.2
-    assert commands.main([*plain, "--risk", "0.5", "--method", "readout"]) == 2
-    message = "--method: expected one with the network's own classes beside --risk or --sets, got 'readout': "
-    assert message in capsys.readouterr().err
-    assert commands.main([*plain, "--method", "posterior"]) == 2
-    assert "--method: expected one of ('as trained', 'temperature', " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("method", ["readout", "temperature"])
+@pytest.mark.parametrize("asked", [["--risk", "0.5"], ["--sets", "0.9"]])
+def test_without_further_labels_no_other_method_is_guaranteed(method, asked, poor, tmp_path, capsys):
+    held_out, train, _, new = poor
+    answer = ["--train", str(train), "--answer", str(new), str(tmp_path / "answers.csv"), "--method"]
+    assert commands.main(["assess", str(held_out), *answer, method, *asked]) == 2
+    assert "--method: expected --held-out FILE beside it, as --risk and --sets are " in capsys.readouterr().err
+    assert not (tmp_path / "answers.csv").exists()
+
+
+def test_a_method_that_the_report_has_not_is_refused(saved, tmp_path, capsys):
+    held_out = str(saved("held_out.npz", 100))
+    answer = ["--answer", held_out, str(tmp_path / "answers.csv"), "--method", "posterior"]
+    assert commands.main(["assess", held_out, *answer]) == 2
+    assert "--method: expected one of ('as trained', 'temperature'), got 'posterior'" in capsys.readouterr().err
 
 
 def in_sets(rows):
@@ -246,7 +263,6 @@ def test_further_labels_guarantee_what_is_recommended(method, risk, poor, tmp_pa
     assert 0 < withheld.sum() < len(withheld)
     np.testing.assert_array_equal(in_sets(rows), answers.sets(0.95))
     assert f"A set of classes, by the {method}, holds the right one with a probability of at least 0.95." in told
-    assert "confidence_as_trained" not in rows.dtype.names
     of = json.loads(out.read_text())["answer"]["of"]
     assert of == f"the largest probability, by the {method}"
     assert f"Answer where {of}, is above" in told
