@@ -6,7 +6,9 @@ import argparse
 import re
 import sys
 import textwrap
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,7 +37,7 @@ A file may have:
   logits         (N, C), or (S, N, C) of draws or members, whose probabilities are averaged
   probabilities  in their place, such as behind a softmax: np.savez("held_out.npz", probabilities=p, labels=labels)
   labels         (N,), whole numbers from 0 to C - 1; files of --ood and --answer need none
-  features       (N, d), what the last layer reads, for scores of the representation; --train needs them
+  features       (N, d), what the last layer reads: used with --train, by a read-out and scores of the representation
 
 Posteriors of attention need the model itself: cgp.assess in Python."""
 
@@ -85,22 +87,18 @@ def add_to(commands: Any) -> None:
 def run(parsed: argparse.Namespace) -> None:
     """Assess the predictions of a parsed command line."""
     _check(parsed)
-    from .predictions import check_alike, read_predictions
+    from .predictions import check_features
 
-    known = read_predictions(parsed.predictions)
-    others = {path: read_predictions(path, labelled=False) for path in parsed.ood}
-    seen = {path: read_predictions(path) for path in filter(None, [parsed.train])}
-    further = {path: read_predictions(path) for path in filter(None, [parsed.held_out])}
-    new = {path: read_predictions(path, labelled=False) for path in _new(parsed)}
-    if seen and known.features is None:
-        raise ValueError(f"{parsed.predictions}: expected features (N, d), as --train compares them, got none")
-    for path, part in [*others.items(), *seen.items(), *further.items(), *new.items()]:
-        check_alike(path, part, known)
+    known, seen, others, further, new = _read(parsed)
     network = _Network(known)
+    for part in further.values():
+        network.check_unseen(part, [known, *seen.values()])
     report = network.assessed(seen.get(parsed.train), {path.stem: part for path, part in others.items()}, parsed.seed)
     limits = {name: _rounded_up(report.fitted[name].limit, report.fitted[name].known) for name in _named(report)}
     guaranteed = parsed.risk is not None or parsed.sets is not None
-    answers = network.answers(report, parsed.method, further.get(parsed.held_out), is_guaranteed=guaranteed)
+    answers = network.answers(report, parsed.method, further, is_guaranteed=guaranteed)
+    for path, part in new.items():
+        check_features(path, part, known, answers.users)
     answering = None if parsed.risk is None else _answering(answers, parsed.risk, parsed.level or _LEVEL)
     sentence = _in_flags(report.sentence)
     advice = [sentence, *_advice(report, limits, known.of, answers)]
@@ -115,6 +113,23 @@ def run(parsed: argparse.Namespace) -> None:
         found = replace(network.predicted(answers.model, part), limits=numbers)
         sets = None if parsed.sets is None else found.sets(parsed.sets, held_out=answers.known)
         write_answers(parsed.answer[1], found, answers.method, answering, sets)
+
+
+def _read(parsed: argparse.Namespace) -> list[Any]:
+    """What the file of labels holds, and those of --train, --ood, --held-out and --answer by their paths."""
+    from .predictions import check_alike, check_features, read_predictions
+
+    known = read_predictions(parsed.predictions)
+    labelled = (filter(None, [path]) for path in (parsed.train, parsed.held_out))
+    seen, further = ({path: read_predictions(path) for path in paths} for paths in labelled)
+    others, new = ({path: read_predictions(path, labelled=False) for path in p} for p in (parsed.ood, _new(parsed)))
+    if not seen:
+        known = known._replace(features=None)  # which only methods and scores of the training data use
+    for path, part in [(parsed.predictions, known), *seen.items(), *others.items()]:
+        check_features(path, part, known, ["--train"] if seen else [])
+    for path, part in [*others.items(), *seen.items(), *further.items(), *new.items()]:
+        check_alike(path, part, known)
+    return [known, seen, others, further, new]
 
 
 def _check(parsed: argparse.Namespace) -> None:
@@ -161,12 +176,14 @@ class _Answers(NamedTuple):
         model: the model.
         is_set_aside: whether the recommended method is not that one, as no labels can guarantee it.
         known: its prediction of labels, which have chosen nothing of it where a guarantee is asked for.
+        users: what of it, and of the recommended detectors, uses features.
     """
 
     method: str
     model: Any
     is_set_aside: bool
     known: Any
+    users: list[str]
 
 
 class _Network:
@@ -194,15 +211,23 @@ class _Network:
         ood = {name: self._inputs(part) for name, part in others.items()}
         return assess(self.model, self._labelled(self.known), train=train, ood=ood, task=self.task, seed=seed)
 
-    def answers(self, report: Any, method: str | None, further: Any, *, is_guaranteed: bool) -> _Answers:
-        """What answers: a method, or the recommended one; without further labels only the network is guaranteed."""
+    def check_unseen(self, further: Any, fitted: Sequence[Any]) -> None:
+        """Refuse labels for a guarantee that are among those that methods are fitted to."""
         from cgp.networks.model.inputs import Batch
         from cgp.networks.model.repeated import check_unseen, keys_of
 
-        by_itself = is_guaranteed and further is None
+        with_features = all(part.features is not None for part in (further, *fitted))
+        parts = [part if with_features else part._replace(features=None) for part in (further, *fitted)]
+        given, *known = (keys_of(Batch(self._inputs(part), None)) for part in parts)
+        check_unseen("--held-out", given, [*chain(*known)])
+
+    def answers(self, report: Any, method: str | None, further: dict[Path, Any], *, is_guaranteed: bool) -> _Answers:
+        """What answers: a method, or the recommended one; without further labels only the network is guaranteed."""
+        from .predictions import check_features
+
+        by_itself = is_guaranteed and not further
         try:
             chosen = report.row(method or (_TRAINED if by_itself else report.method))
-            model = report.apply(self.model, chosen)
         except ValueError as error:
             raise ValueError(f"--{error}") from error
         if by_itself and chosen != _TRAINED:
@@ -210,10 +235,14 @@ class _Network:
                 f"--method: expected --held-out FILE beside it, as --risk and --sets are of the network {_TRAINED} "
                 f"where no further labels are given, got {method!r} alone"
             )
-        if further is not None:
-            check_unseen("--held-out", keys_of(Batch(self._inputs(further), None)), report.keys.tolist())
+        way = report.choices[chosen].method
+        users = [f"the {way.label}"] if way.needs_train else []
+        for path, part in further.items():
+            check_features(path, part, self.known, users)
+        users += [name for name in _named(report) if report.fitted[name].needs_train]
+        labelled = self.predicted(report.apply(self.model, chosen, ()), next(iter(further.values()), self.known))
         is_set_aside = method is None and chosen != report.method
-        return _Answers(chosen, model, is_set_aside, self.predicted(model, self.known if further is None else further))
+        return _Answers(chosen, report.apply(self.model, chosen), is_set_aside, labelled, users)
 
     def predicted(self, model: Any, part: Any) -> Any:
         """The prediction of a file, with its labels if it has some."""
@@ -230,7 +259,7 @@ class _Network:
         import numpy as np
         import torch
 
-        with_features = self.known.features is not None
+        with_features = self.known.features is not None and part.features is not None
         return torch.from_numpy(np.hstack([part.logits, *([part.features] if with_features else [])]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from .assessed import AS_SAVED
 
-__all__ = ["Predictions", "check_alike", "read_predictions"]
+__all__ = ["Predictions", "check_alike", "check_features", "read_predictions"]
 
 Array = NDArray[Any]
 
@@ -70,9 +71,16 @@ def check_alike(path: Path, part: Predictions, known: Predictions) -> None:
     if part.logits.shape[1] != known.logits.shape[1]:
         raise ValueError(f"{path}: expected logits of {known.logits.shape[1]} classes, got {part.logits.shape[1]}")
     widths = [None if each.features is None else each.features.shape[1] for each in (known, part)]
-    if known.features is not None and widths[0] != widths[1]:
-        got = "none" if widths[1] is None else f"(N, {widths[1]})"
-        raise ValueError(f"{path}: expected features (N, {widths[0]}), got {got}")
+    if None not in widths and widths[0] != widths[1]:
+        raise ValueError(f"{path}: expected features (N, {widths[0]}), got (N, {widths[1]})")
+
+
+def check_features(path: Path, part: Predictions, known: Predictions, users: Sequence[str]) -> None:
+    """Refuse a file without features that something uses, as the labelled one has them."""
+    if users and part.features is None:
+        width = "d" if known.features is None else known.features.shape[1]
+        uses = "use" if len(users) > 1 else "uses"
+        raise ValueError(f"{path}: expected features (N, {width}), as {' and '.join(users)} {uses} them, got none")
 
 
 def _arrays(path: Path) -> dict[str, Array]:

@@ -268,9 +268,12 @@ def test_further_labels_guarantee_what_is_recommended(method, risk, poor, tmp_pa
     assert f"Answer where {of}, is above" in told
 
 
-def test_further_labels_that_fitted_the_method_are_refused(poor, capsys):
+def test_further_labels_that_fitted_the_method_are_refused_at_once(poor, saved, capsys, monkeypatch):
+    """Also from a file without the features, and before anything is assessed."""
+    monkeypatch.setattr(commands.assess._Network, "assessed", None)
     held_out, train, _, _ = poor
-    for path in (held_out, train):
+    bare = saved("bare.npz", 400, **(dict(np.load(held_out)) | {"features": None}))
+    for path in (held_out, train, bare):
         given = ["--train", str(train), "--held-out", str(path), "--risk", "0.2"]
         assert commands.main(["assess", str(held_out), *given]) == 2
         message = "cgp assess: --held-out: expected none of the inputs that the model was fitted to, got 400 of 400: "
@@ -391,7 +394,7 @@ def _saved(row):
         (_GOOD | {"logits": np.full((4, 2), 0.5)}, [], "got rows that sum to 1, as behind it: save them as prob"),
         (_GOOD | {"logits": np.full((3, 4, 2), 0.5)}, [], "np.savez(file, probabilities=..., labels=...)"),
         (_GOOD, ["--ood", "/nowhere/x.npz"], "no such file"),
-        (_GOOD, ["--train", "in.npz"], "expected features (N, d), as --train compares them, got none"),
+        (_GOOD, ["--train", "in.npz"], "expected features (N, d), as --train uses them, got none"),
     ],
 )
 def test_what_cannot_be_assessed_is_said_in_a_line(arrays, arguments, message, tmp_path):
@@ -412,14 +415,43 @@ def test_what_cannot_be_assessed_is_said_in_a_line(arrays, arguments, message, t
 
 
 def test_other_files_must_fit_the_labelled_one(saved, capsys):
-    path = saved("held_out.npz", 50)
+    path, train = saved("held_out.npz", 50), saved("train.npz", 50)
     for other, message in (
         (saved("few.npz", 50, features=np.zeros((50, 3))), "few.npz: expected features (N, 4), got (N, 3)"),
-        (saved("bare.npz", 50, features=None), "bare.npz: expected features (N, 4), got none"),
+        (saved("bare.npz", 50, features=None), "bare.npz: expected features (N, 4), as --train uses them, got none"),
         (saved("more.npz", 50, logits=np.zeros((50, 5))), "more.npz: expected logits of 4 classes, got 5"),
     ):
-        assert commands.main(["assess", str(path), "--ood", str(other)]) == 2
+        assert commands.main(["assess", str(path), "--train", str(train), "--ood", str(other)]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_features_are_asked_of_files_that_something_uses_them_of(poor, saved, tmp_path, capsys):
+    """Without --train nothing does; with it the read-out does, and a detector that is recommended."""
+    held_out, train, further, new = poor
+    bare = [saved(f"bare-{path.name}", 400, **(dict(np.load(path)) | {"features": None})) for path in (further, new)]
+    table, far = tmp_path / "answers.csv", saved("far.npz", 100, shift=9.0)
+
+    def tables(more):
+        found = []
+        for labels, inputs in ((further, new), bare):
+            arguments = ["--held-out", labels, "--risk", 0.4, "--answer", inputs, table, "--ood", far, *more]
+            assert commands.main(["assess", str(held_out), *map(str, arguments)]) == 0
+            found.append(table.read_text())
+        return found
+
+    for more in ([], ["--method", "temperature"]):
+        full, without = tables(more)
+        assert full == without
+    arguments = ["assess", str(held_out), "--train", str(train), "--answer", str(bare[1]), str(table)]
+    for more, users in (
+        ([], "the GP read-out uses"),
+        (["--ood", str(far)], "the GP read-out and Mahalanobis use"),
+        (["--ood", str(far), "--method", "temperature"], "Mahalanobis uses"),
+    ):
+        assert commands.main([*arguments, *more]) == 2
+        message = f"bare-new.npz: expected features (N, 4), as {users} them, got none"
+        assert message in capsys.readouterr().err
+    assert commands.main([*arguments, "--method", "temperature", "--risk", "0.4", "--held-out", str(bare[0])]) == 0
 
 
 def test_a_training_file_that_holds_the_labelled_inputs_is_refused(saved, capsys):
