@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from cgp.spelling import as_share
 
-from .assessed import AS_SAVED, Answering, said_by, write_answers, write_report
+from .assessed import AS_SAVED, Answering, InSets, said_by, write_answers, write_report
 from .terminal import check_extras, check_files, check_pictures, check_places, write_picture
 
 __all__ = ["EXAMPLES", "add_to", "run"]
@@ -26,7 +26,7 @@ EXAMPLES = """  cgp assess held_out.npz --picture report.png
 """
 
 _LEVEL, _TRAINED = 0.95, "as trained"
-_BESIDE = {"level": ("risk",), "sets": ("answer",), "held_out": ("risk", "sets"), "method": ("answer",)}
+_BESIDE = {"level": ("risk",), "sets": ("answer", "out"), "held_out": ("risk", "sets"), "method": ("answer",)}
 
 _WHAT = """Say how far the probabilities of a classifier can be trusted, from saved predictions:
 
@@ -65,7 +65,10 @@ def add_to(commands: Any) -> None:
         help="npz of further labels: --risk and --sets are then of what is advised, or of --method",
     )
     assess.add_argument(
-        "--out", type=Path, help="json of all scores, temperatures, and thresholds with their formulas and constants"
+        "--out",
+        type=Path,
+        help="json of all scores, temperatures, and thresholds with their formulas and constants; it has none of a "
+        "read-out, which --answer applies",
     )
     assess.add_argument(
         "--answer",
@@ -78,7 +81,7 @@ def add_to(commands: Any) -> None:
         "--sets",
         type=float,
         metavar="LEVEL",
-        help="a column of --answer: classes of which one is right with this probability, such as 0.9",
+        help="of --answer and --out: classes of which one is right with this probability, such as 0.9",
     )
     assess.add_argument("--method", help="of --answer: a row of the table, in place of the one that is recommended")
     assess.add_argument("--seed", type=int, default=0, help="of the folds (0)")
@@ -103,12 +106,13 @@ def run(parsed: argparse.Namespace) -> None:
     sentence = _in_flags(report.sentence)
     advice = [sentence, *_advice(report, limits, known.of, answers)]
     advice += [] if answering is None else [_withheld(answers, answering)]
-    advice += [] if parsed.sets is None else [_in_sets(answers, parsed.sets)]
+    in_sets = None if parsed.sets is None else _in_sets(answers, parsed.sets)
+    advice += [] if in_sets is None else [_contained(in_sets)]
     sys.stdout.write("\n\n".join([report.table(), *(textwrap.fill(part, 100) for part in advice)]) + "\n")
     write_picture(report.plot, parsed.picture)
     numbers = {name: float(limit) for name, limit in limits.items()}
     if parsed.out is not None:
-        write_report(parsed.out, report, known.of, sentence, numbers, answering)
+        write_report(parsed.out, report, known.of, sentence, numbers, answering, in_sets)
     for part in new.values():
         found = replace(network.predicted(answers.model, part), limits=numbers)
         sets = None if parsed.sets is None else found.sets(parsed.sets, held_out=answers.known)
@@ -341,10 +345,26 @@ def _withheld(answers: _Answers, answering: Answering) -> str:
     return f"Answer where {answering.of}, is above {answering.threshold}, {share}: {among}"
 
 
-def _in_sets(answers: _Answers, level: float) -> str:
-    """What the sets of new inputs hold; an error where there are too few labels for any but all classes."""
-    from cgp.networks.guarantees.conformal import values_needed
+def _in_sets(answers: _Answers, level: float) -> InSets:
+    """Which classes are in a set; an error where there are too few labels for any but all."""
+    from cgp.networks.guarantees.conformal import (
+        ROUNDING,
+        LeastAmbiguous,
+        conformal_quantile,
+        label_scores,
+        values_needed,
+    )
 
-    if (count := len(answers.known.labels)) < (needed := values_needed(1.0 - level)):
-        raise ValueError(f"--sets: expected at least {needed} labels for a probability of {level:g}, got {count}")
-    return f"A set of classes, {said_by(answers.method)}, holds the right one with a probability of at least {level:g}."
+    labels = answers.known.labels.numpy()
+    if len(labels) < (needed := values_needed(1.0 - level)):
+        raise ValueError(f"--sets: expected at least {needed} labels for a probability of {level:g}, got {len(labels)}")
+    scores = label_scores(LeastAmbiguous()(answers.known.probabilities), labels)
+    least = 1.0 - conformal_quantile(scores, 1.0 - level) - ROUNDING
+    return InSets(answers.method, level, min(1.0, least))
+
+
+def _contained(sets: InSets) -> str:
+    """What sets of classes hold."""
+    return (
+        f"A set of classes, {said_by(sets.method)}, holds the right one with a probability of at least {sets.level:g}."
+    )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from cgp.atomic_files import write_aside
 
-__all__ = ["AS_SAVED", "Answering", "said_by", "write_answers", "write_report"]
+__all__ = ["AS_SAVED", "Answering", "InSets", "said_by", "write_answers", "write_report"]
 
 AS_SAVED = "as saved"
 """What the logits of a file are that holds them."""
@@ -39,13 +39,38 @@ class Answering(NamedTuple):
         return f"the largest probability, {said_by(self.method)}"
 
 
+class InSets(NamedTuple):
+    """Which classes are in a set.
+
+    Attributes:
+        method: the row of the report whose probabilities the threshold is of.
+        level: probability with which a set has the right class.
+        threshold: smallest probability of a class in it; the likeliest is in it, too.
+    """
+
+    method: str
+    level: float
+    threshold: float
+
+    @property
+    def of(self) -> str:
+        """What is in a set."""
+        return f"classes whose probability, {said_by(self.method)}, is at least the threshold, and the likeliest"
+
+
 def said_by(method: str) -> str:
     """By what row of a report something is, in a sentence."""
     return method if method == "as trained" else f"by the {method}"
 
 
 def write_report(
-    path: Path, report: Any, logits: str, sentence: str, limits: dict[str, float], answering: Answering | None
+    path: Path,
+    report: Any,
+    logits: str,
+    sentence: str,
+    limits: dict[str, float],
+    answering: Answering | None,
+    in_sets: InSets | None,
 ) -> None:
     """Write the tables of a report, its advice, and what thresholds are computed with, as JSON.
 
@@ -56,6 +81,7 @@ def write_report(
         sentence: its recommendation.
         limits: of the recommended detectors by name: the score above which an input is flagged.
         answering: which answers keep to a risk, if that was asked.
+        in_sets: which classes are in a set, if that was asked.
     """
     content = {
         "labels": report.num_labels,
@@ -66,6 +92,7 @@ def write_report(
         "detection": {name: {s: _nested(of) for s, of in found.items()} for name, found in report.detection.items()},
         "flag": {name: _detector(report.fitted[name], limit) for name, limit in limits.items()},
         "answer": None if answering is None else {"of": answering.of} | _nested(answering),
+        "sets": None if in_sets is None else {"of": in_sets.of} | _nested(in_sets),
     }
     text = json.dumps(_plain(content), indent=1, allow_nan=False, ensure_ascii=False)
     write_aside(path, lambda aside: aside.write_text(f"{text}\n", encoding="utf-8"))

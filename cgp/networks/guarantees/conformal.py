@@ -15,6 +15,7 @@ from cgp.networks.model.named import Named
 
 __all__ = [
     "LEVELS",
+    "ROUNDING",
     "Adaptive",
     "LeastAmbiguous",
     "Regularised",
@@ -32,7 +33,8 @@ __all__ = [
 Array = NDArray[Any]
 
 _WHOLE = 1e-9  # what is whole stays whole under rounding
-_ROUNDING = 1e-12  # sums of the same numbers in another order
+ROUNDING = 1e-12
+"""By which sums of the same numbers in another order may differ."""
 
 
 def conformal_quantile(scores: Array, error: float) -> float:
@@ -216,7 +218,7 @@ def sets_by_label_scores(
         quantiles = [conformal_quantile(of_labels[labels == c], error) for c in range(scores.shape[1])]
     else:
         quantiles = [conformal_quantile(of_labels, error)] * scores.shape[1]
-    sets: NDArray[np.bool_] = _never_empty(scores) <= np.asarray(quantiles) + _ROUNDING
+    sets: NDArray[np.bool_] = _never_empty(scores) <= np.asarray(quantiles) + ROUNDING
     return sets | np.isnan(scores)
 
 

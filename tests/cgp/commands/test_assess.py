@@ -231,6 +231,31 @@ def test_sets_are_those_of_the_network_itself_as_in_python(saved, tmp_path, caps
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("method", ["as trained", "temperature"])
+def test_the_report_in_numbers_is_enough_for_sets(method, saved, tmp_path):
+    """By NumPy alone; where the likeliest class is right often enough by itself, it is the only one."""
+    files = [str(saved(name, 400)) for name in ("held_out.npz", "further.npz", "new.npz")]
+    table, out, logits = tmp_path / "answers.csv", tmp_path / "report.json", np.load(files[2])["logits"]
+    for level in (0.9, 0.3):
+        arguments = ["assess", files[0], "--held-out", files[1], "--sets", str(level), "--method", method]
+        assert commands.main([*arguments, "--answer", files[2], str(table), "--out", str(out)]) == 0
+        found = json.loads(out.read_text())
+        p = softmax(logits / found["methods"][method]["temperature"], -1)
+        sets = (p >= found["sets"]["threshold"]) | (p == p.max(-1, keepdims=True))
+        np.testing.assert_array_equal(in_sets(rows_of(table)), sets)
+        assert (sets.sum(-1).max() > 1) == (level > 0.5)
+        assert (found["sets"]["method"], found["sets"]["level"]) == (method, level)
+        assert commands.main([*arguments[:-2], "--out", str(out)]) == 0
+        assert json.loads(out.read_text())["sets"]["level"] == level
+
+
+def test_help_says_what_the_report_in_numbers_has_not(capsys):
+    with pytest.raises(SystemExit):
+        commands.main(["assess", "--help"])
+    shown = " ".join(capsys.readouterr().out.split()).replace("read- out", "read-out")
+    assert "it has none of a read-out, which --answer applies" in shown
+
+
 @pytest.mark.parametrize(("method", "risk"), [(None, 0.02), ("temperature", 0.4)])
 def test_further_labels_guarantee_what_is_recommended(method, risk, poor, tmp_path, capsys):
     """The threshold is that of `abstain` in Python on the same labels, by the recommended method or the named one."""
@@ -385,7 +410,7 @@ def _saved(row):
         (_GOOD, ["--risk", "0.1", "--level", "1"], "--level: expected a probability in (0, 1), got 1.0"),
         (_GOOD, ["--level", "0.9"], "--level: expected --risk beside it, got 0.9 alone"),
         (_GOOD, ["--sets", "95"], "--sets: expected a probability in (0, 1), got 95.0; did you mean 0.95?"),
-        (_GOOD, ["--sets", "0.9"], "--sets: expected --answer beside it, got 0.9 alone"),
+        (_GOOD, ["--sets", "0.9"], "--sets: expected --answer or --out beside it, got 0.9 alone"),
         (_GOOD, ["--method", "readout"], "--method: expected --answer beside it, got readout alone"),
         (_GOOD, ["--held-out", "in.npz"], "--held-out: expected --risk or --sets beside it, got in.npz alone"),
         (_GOOD, ["--out", "report.txt"], "report.txt: expected .json for --out, got '.txt'"),
