@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,7 +25,7 @@ from cgp.networks.predict.method import Method, Settings, as_assessed, with_sett
 from cgp.networks.predict.prediction import data_frame
 from cgp.networks.tasks import Task
 from cgp.networks.tasks.metrics import LabelledScores, ValueErrors, agreement
-from cgp.spelling import meant
+from cgp.spelling import counted, meant
 
 from .claims import FEWEST_LABELS, FEWEST_WRONG, LEAST_NATS, Detection, Sets, best_detector
 from .words import about_detection, about_methods, tables
@@ -55,7 +55,7 @@ class Choice(NamedTuple):
         return f"Choice({', '.join(words)}, {'temperature' if is_one else 'scale'} {numbers})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Assessment:
     """The scores of a network's uncertainties, side by side.
 
@@ -90,13 +90,18 @@ class Assessment:
     sets: dict[str, Sets]
     num_labels: int
     num_inputs: int
-    outcomes: dict[str, LabelledScores | ValueErrors] = field(repr=False)
-    weights: Fingerprint = field(repr=False)
-    keys: NDArray[np.int64] = field(repr=False)
-    labels: NDArray[Any] = field(repr=False)
-    task: Task = field(repr=False)
-    choices: dict[str, Choice] = field(repr=False)
-    fitted: dict[str, Detector] = field(repr=False)
+    outcomes: dict[str, LabelledScores | ValueErrors]
+    weights: Fingerprint
+    keys: NDArray[np.int64]
+    labels: NDArray[Any]
+    task: Task
+    choices: dict[str, Choice]
+    fitted: dict[str, Detector]
+
+    def __repr__(self) -> str:
+        """One line: what is recommended, and by how many labels."""
+        labels = counted(self.num_labels, "label" if self.task.has_classes else "row")
+        return f"Assessment({', '.join([self.method, *self._named, labels])})"
 
     def __str__(self) -> str:
         """The tables, the sentence, and the calls that apply the recommendation."""
@@ -240,6 +245,8 @@ class Assessment:
     def to_html(self) -> str:
         """The sentence and the tables as a fragment of HTML."""
         return f"<section><p>{escape(self.sentence)}</p><pre>{escape(self.table())}</pre></section>"
+
+    _repr_html_ = to_html
 
     @property
     def confidences(self) -> dict[str, NDArray[Any]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cgp.comparisons import Difference, aligned, critical_value
 from cgp.networks.tasks.metrics import LabelledScores
+from cgp.spelling import counted
 
 from .claims import COVERAGE, FEWEST_INPUTS, FEWEST_LABELS, FEWEST_WRONG, LEAST_NATS, Detection
 
@@ -98,10 +99,10 @@ def _too_few(report: Assessment) -> str:
     task = report.task
     if not task.has_classes:
         return f"{report.num_labels} {task.examples} say nothing of variances: at least {FEWEST_LABELS} are needed."
-    wrong = "1 wrong answer" if report.num_wrong == 1 else f"{report.num_wrong} wrong answers"
-    which = "" if report.num_inputs >= report.num_labels else f" of {report.num_inputs} inputs"
+    which = "" if report.num_inputs >= report.num_labels else f" of {counted(report.num_inputs, 'input')}"
+    labels, wrong = counted(report.num_labels, "label"), counted(report.num_wrong, "wrong answer")
     return (
-        f"{report.num_labels} labels{which} with {wrong} say nothing of temperatures and "
+        f"{labels}{which} with {wrong} say nothing of temperatures and "
         f"posteriors: at least {FEWEST_LABELS} with {FEWEST_WRONG} are needed."
     )
 

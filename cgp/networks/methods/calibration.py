@@ -24,6 +24,7 @@ from cgp.networks.predict.method import (
 )
 from cgp.networks.predict.predict import predict
 from cgp.networks.tasks import Regression
+from cgp.spelling import counted
 
 from .amplitudes import COARSE, AmplitudeSearch, amplitudes_of, with_amplitudes
 from .known import Posterior
@@ -35,7 +36,7 @@ __all__ = ["Calibration", "calibrate_outputs", "calibrate_posterior", "calibrate
 _FINE = tuple(2.0 ** (k / 4) for k in range(1, 4))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Calibration:
     """The result of :func:`cgp.calibrate`, with the calibrated model.
 
@@ -66,7 +67,7 @@ class Calibration:
         is_fallback: whether no method was named, and the model has no posterior.
     """
 
-    model: nn.Module = field(repr=False)
+    model: nn.Module
     method: str
     factor: float
     num_labels: int
@@ -90,6 +91,12 @@ class Calibration:
     def price(self) -> float:
         """Cost of the chosen amplitude relative to the best one, in nats per label."""
         return max(self.nll - self.nll_best, 0.0)  # below zero by the finer temperatures only
+
+    def __repr__(self) -> str:
+        """One line."""
+        words = [f"{self.method!r}", *([f"amplitude × {self.factor:.3g}"] if self.amplitudes else [])]
+        words += [f"temperature {self.temperature:.3g}"] if self.scale is None else []
+        return f"Calibration({', '.join(words)}, {counted(self.num_labels, 'label' if self.scale is None else 'row')})"
 
     def __str__(self) -> str:
         """A summary, and one line per layer."""

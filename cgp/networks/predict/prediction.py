@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from cgp.extras import needs_extra
 from cgp.networks.guarantees.guarantees import Guarantees, Source
-from cgp.spelling import meant
+from cgp.spelling import counted, meant
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,8 +113,7 @@ class Prediction(Guarantees):
     def __repr__(self) -> str:
         """One line."""
         shape = " × ".join(map(str, self.mean.shape))
-        draws = "1 draw" if self.num_samples == 1 else f"{self.num_samples} draws"
-        parts = [f"{self.task or 'embedding'}", f"{shape} outputs", draws]
+        parts = [f"{self.task or 'embedding'}", f"{shape} outputs", counted(self.num_samples, "draw")]
         named = ("total", self.total), ("epistemic", self.epistemic)
         parts += [f"{name} {float(values.float().mean()):.3g}" for name, values in named if values is not None]
         return f"Prediction({', '.join(parts)})"

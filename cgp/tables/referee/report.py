@@ -14,6 +14,7 @@ from sklearn.base import clone
 
 from cgp.comparisons import Difference, aligned, critical_value
 from cgp.extras import needs_extra
+from cgp.spelling import counted
 from cgp.tables.conformal import Conformal, interval_scores
 from cgp.tables.masking import HiddenBlocks
 
@@ -36,7 +37,7 @@ FEWEST_BLOCKS = 10
 """Hidden blocks below which nothing is claimed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GapReport:
     """Scores of imputers on values that were hidden in the pattern of a table's gaps.
 
@@ -53,16 +54,20 @@ class GapReport:
         totals: of its columns.
     """
 
-    methods: Mapping[str, Any] = field(repr=False)
-    trials: Mapping[str, Trial] = field(repr=False)
+    methods: Mapping[str, Any]
+    trials: Mapping[str, Trial]
     failures: Mapping[str, str]
-    hidden: HiddenBlocks = field(repr=False)
-    strata: Strata = field(repr=False)
+    hidden: HiddenBlocks
+    strata: Strata
     has_gaps: bool
     default: str
-    table: Any = field(repr=False)
-    options: Mapping[str, Any] = field(repr=False, default_factory=dict)
-    totals: Any = field(repr=False, default=None)
+    table: Any
+    options: Mapping[str, Any] = field(default_factory=dict)
+    totals: Any = None
+
+    def __repr__(self) -> str:
+        """One line: what is recommended, and by how many blocks."""
+        return f"GapReport({self.method}, {counted(self.strata.num_blocks, 'hidden block')})"
 
     def __str__(self) -> str:
         """The tables and the sentence."""
@@ -227,6 +232,8 @@ class GapReport:
         """The sentence and the tables as a fragment of HTML."""
         return f"<section><p>{escape(self.sentence)}</p><pre>{escape(self.to_text())}</pre></section>"
 
+    _repr_html_ = to_html
+
     def plot(self) -> Figure:
         """Draw the NLL of every method by class of gap, with twice the standard error of its mean.
 
@@ -237,7 +244,7 @@ class GapReport:
             from cgp import plotting
 
         panels = {
-            f"{_described(label, chr(10))}\n{_counted(self._strata(label).num_blocks, 'block')}": {
+            f"{_described(label, chr(10))}\n{counted(self._strata(label).num_blocks, 'block')}": {
                 name: self._strata(label).difference(trial.scores.nll)[0] for name, trial in self.trials.items()
             }
             for label in self.strata.weights
@@ -282,7 +289,7 @@ class GapReport:
         counts = {label: self._strata(label).num_blocks for label in self.strata.weights}
         least = min(counts, key=lambda label: counts[label])
         more = 2 * (int(self.hidden.maskings.max()) + 1)
-        return f"{_counted(counts[least], 'hidden block')} for {_described(least)} (maskings={more} hides more)"
+        return f"{counted(counts[least], 'hidden block')} for {_described(least)} (maskings={more} hides more)"
 
     def _of_values(self) -> str:
         """The method of the lowest squared error, if it is below that of the recommended one clearly, or by a tenth."""
@@ -315,7 +322,7 @@ class GapReport:
         parts = []
         if self.strata.num_blocks < FEWEST_BLOCKS:
             count = self.strata.num_blocks
-            shown = f"{_counted(count, 'hidden block')} show{'s' * (count == 1)} little"
+            shown = f"{counted(count, 'hidden block')} show{'s' * (count == 1)} little"
             parts.append(f"{shown}: at least {FEWEST_BLOCKS} are needed.")
         if not self.has_gaps:
             parts.append("The table has no gaps: single values and runs of a few lengths were hidden.")
@@ -357,8 +364,3 @@ def _described(label: str, between: str = " ") -> str:
     """A class of gaps in words, with that before its end."""
     length, _, edge = label.partition(" ")
     return f"gaps of {length} row{'' if length == '1' else 's'}{edge and between + edge}"
-
-
-def _counted(count: int, what: str) -> str:
-    """A number of things in words."""
-    return f"{count} {what}{'' if count == 1 else 's'}"

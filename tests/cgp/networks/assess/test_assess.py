@@ -122,6 +122,13 @@ def test_the_report_can_be_read(report):
     assert report.to_html().startswith("<section><p>")
 
 
+def test_a_report_shows_its_recommendation_in_a_line_and_its_tables_in_a_notebook(report):
+    detectors = dict.fromkeys(filter(None, report.detectors.values()))
+    assert repr(report) == f"Assessment({', '.join([report.method, *detectors])}, 400 labels)"
+    assert detectors
+    assert report._repr_html_() == report.to_html()
+
+
 BETTER, LEVEL, HARM, SMALL = (-0.03, 0.01), (-0.01, 0.005), (0.076, 0.0309), (-0.001, 0.0001)
 CLEAR, UNCLEAR = (-0.01, 0.006), (-0.01, 0.0062)  # at 5 %, one-sided, whatever the number of rows
 SCALED = "Use a temperature of 1.25. It changes the NLL by -0.0300 ± 0.0100 nats. Beyond it,"

@@ -212,6 +212,7 @@ def test_the_report_is_a_table_a_page_and_a_picture(report):
     assert text.splitlines()[0].split() == ["method", *columns, "NLL", "against", "scale"]
     assert report.to_frame().loc["scale", "nll"] == report.scores["scale"]["nll"]
     assert report.sentence.replace("'", "&#x27;") in report.to_html()
+    assert repr(report) == f"Assessment({report.method}, {report.num_labels} rows)"
     figure = report.plot()
     assert [t.get_text() for t in figure.axes[0].get_legend().get_texts()] == METHODS
     small = dataclasses.replace(report, num_labels=9, num_inputs=9)

@@ -206,10 +206,13 @@ def test_by_default_a_posterior_is_calibrated_or_else_a_temperature():
     host = nn.Sequential(nn.TransformerEncoderLayer(8, 2, batch_first=True), nn.Flatten(), nn.Linear(32, 3)).eval()
     plain, asked = calibrate(host, [(x, y)]), calibrate(host, [(x, y)], method="temperature")
     assert (plain.method, plain.temperature) == ("temperature", asked.temperature)
-    assert "method='temperature'" in repr(plain)
+    assert repr(plain) == f"Calibration('temperature', temperature {plain.temperature:.3g}, 60 labels)"
     assert str(plain).endswith("\na temperature, as the model has no posterior (cgp.convert gives attention one)")
     assert "no posterior" not in str(asked)
-    assert calibrate(convert(host), [(x, y)], num_samples=2).method == "posterior"
+    drawn = calibrate(convert(host), [(x, y)], num_samples=2)
+    numbers = f"amplitude × {drawn.factor:.3g}, temperature {drawn.temperature:.3g}, 60 labels"
+    assert repr(drawn) == f"Calibration('posterior', {numbers})"
     scaled = calibrate(host, [(x, torch.randn(60, 3))], task="regression")
     assert scaled.method == "scale"
+    assert repr(scaled) == "Calibration('scale', 60 rows)"
     assert str(scaled).endswith("\na scale, as the model has no posterior (cgp.convert gives attention one)")

@@ -249,6 +249,8 @@ def test_a_frame_is_assessed_by_every_method(frame, report):
     assert text.endswith(report.sentence)
     assert all(name in text for name in report.trials)
     assert report.sentence in report.to_html().replace("&#x27;", "'")
+    assert report._repr_html_() == report.to_html()
+    assert repr(report) == f"GapReport({report.method}, {len(report.hidden.maskings)} hidden blocks)"
     pd.testing.assert_frame_equal(frame, before)
 
 
