@@ -210,9 +210,12 @@ class Assessment:
             Whether the gain is clear.
         """
         change = self.beyond.get(method, self.differences[method]["nll"])
-        needed = critical_value(len(self.beyond)) if method in self.beyond else float(norm.isf(LEVEL))
-        is_large = (-change).exceeds(LEAST_NATS, needed)
+        is_large = (-change).exceeds(LEAST_NATS, self.errors_needed(method))
         return is_large and (not bounded or self.least[method] > 0.0)
+
+    def errors_needed(self, method: str) -> float:
+        """Standard errors that a method's gain in NLL needs: the temperature or scale is tested by itself, at 5 %."""
+        return critical_value(len(self.beyond)) if method in self.beyond else float(norm.isf(LEVEL))
 
     @property
     def detectors(self) -> dict[str, str | None]:

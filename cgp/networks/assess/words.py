@@ -79,7 +79,8 @@ def _of_methods(report: Assessment) -> str:
         used = f"{plain} of {parameter:.3g}" if task.has_classes else plain
         advice = f"Use {used}{call}. It changes the NLL by {change}."
         return " ".join([advice, *_costs(report, method), *_others(report)])
-    said = [f"Use the model as it is. {plain[0].upper()}{plain[1:]} changes its NLL by {change}."]
+    why = _why_not(-report.differences[task.parameter]["nll"], report.errors_needed(task.parameter))
+    said = [f"Use the model as it is. {plain[0].upper()}{plain[1:]} changes its NLL by {change}{why}."]
     if report.is_clear(task.parameter, bounded=False):
         said.append(
             "But no answer here is both sure and wrong, and a single one that is could cost more than that gain."
@@ -107,8 +108,13 @@ def _too_few(report: Assessment) -> str:
     )
 
 
+def _is_told(change: Difference) -> bool:
+    """Whether a change has digits to show."""
+    return max(abs(change.mean), change.error) >= 5e-5
+
+
 def _in_nats(change: Difference) -> str:
-    return f"{change} nats" if max(abs(change.mean), change.error) >= 5e-5 else "less than 0.0001 nats"
+    return f"{change} nats" if _is_told(change) else "less than 0.0001 nats"
 
 
 def _others(report: Assessment) -> list[str]:
@@ -117,8 +123,9 @@ def _others(report: Assessment) -> list[str]:
     groups: dict[str, list[str]] = {"not sure": [], "nothing": [], "worse": []}
     for name, change in report.beyond.items():
         if (-change).exceeds(0.0, 2.0):
-            gain = f"the {labels[name]} changes the NLL by {_in_nats(change)}"
-            groups["not sure"].append(f"{gain}, which is not sure: {_why_not(report, name)}")
+            why = _why_not(-change, report.errors_needed(name), len(report.beyond))
+            why = why or ", which is not sure: a rare mistake that these labels do not show could undo it"
+            groups["not sure"].append(f"the {labels[name]} changes the NLL by {_in_nats(change)}{why}")
         else:
             kind = "worse" if change.exceeds(0.0, 2.0) else "nothing"
             groups[kind].append(f"the {labels[name]} (NLL {_in_nats(change)})")
@@ -131,15 +138,14 @@ def _others(report: Assessment) -> list[str]:
     return [*first, *rest, *(words for name, label in labels.items() for words in _better(report, name, label))]
 
 
-def _why_not(report: Assessment, name: str) -> str:
-    """Why a gain of more than two standard errors is not recommended."""
-    gain = -report.beyond[name]
-    errors, needed = f"{gain.mean / gain.error:.1f} errors", critical_value(len(report.beyond))
+def _why_not(gain: Difference, needed: float, methods: int = 0) -> str:
+    """Why a gain is not recommended, unless it is that answers that no label has shown count, too."""
+    if not _is_told(gain) or gain.mean <= 0.0:
+        return ""
     if not gain.exceeds(0.0, needed):
-        return f"it is {errors}, where the best of {len(report.beyond)} methods needs {needed:.1f}"
-    if gain.mean <= LEAST_NATS:
-        return f"it is {errors}, but below {LEAST_NATS} nats"
-    return "a rare mistake that these labels do not show could undo it"
+        errors = f": it is {gain.mean / gain.error:.1f} errors, where the best of {methods} methods needs {needed:.1f}"
+        return f", which may be chance{errors if methods else ''}"
+    return f", which is below {LEAST_NATS} nats" if gain.mean <= LEAST_NATS else ""
 
 
 def _better(report: Assessment, name: str, label: str) -> list[str]:

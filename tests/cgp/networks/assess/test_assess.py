@@ -131,6 +131,7 @@ def test_a_report_shows_its_recommendation_in_a_line_and_its_tables_in_a_noteboo
 
 BETTER, LEVEL, HARM, SMALL = (-0.03, 0.01), (-0.01, 0.005), (0.076, 0.0309), (-0.001, 0.0001)
 CLEAR, UNCLEAR = (-0.01, 0.006), (-0.01, 0.0062)  # at 5 %, one-sided, whatever the number of rows
+AS_IS = "Use the model as it is. A temperature changes its NLL by"
 SCALED = "Use a temperature of 1.25. It changes the NLL by -0.0300 ± 0.0100 nats. Beyond it,"
 
 
@@ -149,15 +150,16 @@ SCALED = "Use a temperature of 1.25. It changes the NLL by -0.0300 ± 0.0100 nat
             [SMALL],
             BETTER,
             "temperature",
-            f"{SCALED} the posterior changes the NLL by -0.0010 ± 0.0001 nats, which is not sure: it is 10.0 errors",
+            f"{SCALED} the posterior changes the NLL by -0.0010 ± 0.0001 nats, which is below 0.002 nats.",
         ),
         ([(0.0, 1e-6)], BETTER, "temperature", f"{SCALED} the posterior (NLL less than 0.0001 nats) adds nothing."),
         ([HARM], BETTER, "temperature", f"{SCALED} the posterior (NLL +0.0760 ± 0.0309 nats) is worse."),
-        ([LEVEL, LEVEL], UNCLEAR, "as trained", "Use the model as it is. A temperature changes its NLL by -0.0100"),
+        ([LEVEL, LEVEL], UNCLEAR, "as trained", f"{AS_IS} -0.0100 ± 0.0062 nats, which may be chance. Beyond it,"),
+        ([], HARM, "as trained", f"{AS_IS} +0.0760 ± 0.0309 nats."),
         ([LEVEL, LEVEL], CLEAR, "temperature", "Use a temperature of 1.25. It changes the NLL by -0.0100 ± 0.0060"),
         ([], BETTER, "temperature", "Use a temperature of 1.25. It changes the NLL by -0.0300 ± 0.0100 nats."),
-        ([], SMALL, "as trained", "Use the model as it is. A temperature changes its NLL by -0.0010 ± 0.0001 nats."),
-        ([], (-1e-6, 0.0), "as trained", "Use the model as it is. A temperature changes its NLL by less than 0.0001"),
+        ([], SMALL, "as trained", f"{AS_IS} -0.0010 ± 0.0001 nats, which is below 0.002 nats."),
+        ([], (-1e-6, 0.0), "as trained", f"{AS_IS} less than 0.0001 nats."),
     ],
 )
 def test_a_method_is_recommended_if_its_gain_is_clear_and_worth_having(report, beyond, scaled, method, words):
