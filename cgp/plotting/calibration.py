@@ -31,6 +31,7 @@ from cgp.plotting.style import (
 __all__ = ["interval_coverage", "method_scores", "reliability_diagram", "risk_coverage"]
 
 _FEW = 5  # samples of a bin
+_FIRST = 20  # answers from which on an error rate is drawn
 _NARROW = 0.55  # width of a gap, of its bar's: the accuracy is seen on both sides
 _MOST_TICKS = 10  # of panels beside each other
 _GAP, _STRIP, _AXIS = 0.1, 0.42, 0.42  # inches: to the counts, their height, and that of their axis
@@ -38,7 +39,7 @@ _GAP, _STRIP, _AXIS = 0.1, 0.42, 0.42  # inches: to the counts, their height, an
 
 @styled
 def reliability_diagram(confidence: Any, correct: Any, *, bins: int = 15, ax: Axes | None = None) -> Axes:
-    r"""Accuracy in bins, narrow bars from there to the confidence, counts beneath, and the expected calibration error.
+    r"""Accuracy in bins, narrow bars from there to the confidence, counts beneath, the calibration error above.
 
     .. math::
         \mathrm{ECE} = \sum_m \frac{n_m}{N} |c_m - a_m|
@@ -64,7 +65,7 @@ def reliability_diagram(confidence: Any, correct: Any, *, bins: int = 15, ax: Ax
     Example:
         >>> from matplotlib.figure import Figure
         >>> ax = reliability_diagram([0.9, 0.8, 0.6, 0.7], [1, 1, 0, 1], bins=2, ax=Figure().add_subplot())
-        >>> ax.get_legend().get_title().get_text()
+        >>> ax.get_title("right")
         'ECE 0.0 %'
     """
     confidence = as_fractions(confidence, "confidence")
@@ -80,9 +81,9 @@ def reliability_diagram(confidence: Any, correct: Any, *, bins: int = 15, ax: Ax
     ax.set(ylabel="Accuracy", xlim=(0, 1), ylim=(0, 1))
     percent(ax.yaxis)
     _counts_beneath(ax, centres, counts, 1 / bins)
-    words: dict[str, Any] = {"title": f"ECE {100 * ece:.1f} %", "title_fontproperties": {"weight": "bold"}}
-    words |= {"bbox_to_anchor": (0.5, -_GAP - _STRIP - _AXIS), "bbox_transform": _beneath(ax)}  # off bars and axis
-    ax.legend(loc="upper center", ncols=2, columnspacing=1.2, **words)
+    ax.set_title(f"ECE {100 * ece:.1f} %", loc="right", weight="bold")
+    beneath: dict[str, Any] = {"bbox_to_anchor": (0.5, -_GAP - _STRIP - _AXIS), "bbox_transform": _beneath(ax)}
+    ax.legend(loc="upper center", ncols=2, columnspacing=1.2, **beneath)  # off bars and axis
     return ax
 
 
@@ -137,6 +138,8 @@ def risk_coverage(
 ) -> Axes:
     """Error rate among the most confident fraction of inputs, with its mean over all coverages (AURC) in the legend.
 
+    It is drawn from twenty answers on, if there are more: of fewer, a single wrong one hides the rest of the curve.
+
     Args:
         predictions: For each method, confidence (N,) and whether the prediction was right (N,).
         highlight: The method to emphasise and name in the caption; the others are pale.
@@ -170,7 +173,8 @@ def risk_coverage(
         look = line_look(0 if highlight else index) | {"marker": "", "label": label}
         if highlight not in (None, key):
             look |= {"color": PALER, "lw": 0.9, "label": None, "zorder": 1}
-        ax.plot(kept / len(wrong), risk, **look)
+        first = _FIRST - 1 if len(wrong) > _FIRST else 0
+        ax.plot(kept[first:] / len(wrong), risk[first:], **look)
     ax.set(xlabel="Coverage", ylabel="Error rate", xlim=(0, 1), ylim=(0, None))
     percent(ax.xaxis, ax.yaxis)
     place_legend(ax, outside=outside, loc="upper left")

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["Assessment", "Choice", "Detection"]
 
 _SPREAD = 0.7  # of a row, over which the detectors of a set are spread
+_ROW, _ROWS = 0.2, 4  # height of a row by the width of a panel, which so many rows fill
+_ABOVE: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}  # where a legend covers no curve
 
 
 class Choice(NamedTuple):
@@ -312,12 +314,16 @@ class Assessment:
         methods = list(dict.fromkeys(("as trained", "temperature", self.method)))
         pairs = {method: (self.confidences[method], self.correct[method]) for method in methods}
         with plotting.style():
-            figure = plt.figure(figsize=(3.2 * len(methods), 6.2), layout="constrained")
-            above, below = figure.subfigures(2, 1, height_ratios=(3.4, 2.8), squeeze=False)[:, 0]
+            figure = plt.figure(figsize=(3.2 * len(methods), 5.8), layout="constrained")
+            above, below = figure.subfigures(2, 1, height_ratios=(3.0, 2.8), squeeze=False)[:, 0]
+            named: dict[str, Any] = {}
             for ax, method in zip(above.subplots(1, len(methods)), methods, strict=True):
-                plotting.reliability_diagram(*pairs[method], ax=ax).set_title(method)
+                plotting.reliability_diagram(*pairs[method], ax=ax).set_title(method, loc="left")
+                named |= {label: handle for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+                ax.get_legend().remove()
+            above.legend(named.values(), named, loc="outside lower center", ncols=len(named))
             beside = below.subplots(1, 2 if self.detection else 1, squeeze=False)[0]
-            plotting.risk_coverage(pairs, ax=beside[0])
+            plotting.risk_coverage(pairs, ax=beside[0]).legend(**_ABOVE)
             if self.detection:
                 self._plot_detectors(beside[1])
         return figure
@@ -335,12 +341,13 @@ class Assessment:
             places, detections = zip(*marks, strict=True)
             errors = [2 * d.error if np.isfinite(d.error) else 0.0 for d in detections]
             ax.errorbar([d.auroc for d in detections], places, xerr=errors, fmt="o", label=label)
-        ax.axvline(0.5, color="0.6", lw=0.9)
+        ax.axvline(0.5, color="0.6", lw=0.9, label="chance")
         for place in range(1, len(self.detection)):
             ax.axhline(place - 0.5, color="0.9", lw=0.6)
-        ax.set(xlabel="AUROC", yticks=range(len(self.detection)), yticklabels=list(self.detection))
-        ax.set_ylim(len(self.detection) - 0.5, -0.5)
-        ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0))
+        count = len(self.detection)
+        ax.set(xlabel="AUROC ± 2 standard errors", yticks=range(count), yticklabels=list(self.detection))
+        ax.set(ylim=(count - 0.5, -0.5), box_aspect=_ROW * count if count < _ROWS else None, anchor="N")
+        ax.legend(**_ABOVE)
 
     @property
     def _named(self) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ def test_draws_the_bins():
     assert max(bar.get_width() for gap in (over, under) for bar in gap) < 0.6 * 0.25  # accuracy is seen beside them
     assert legend(ax) == ["calibrated", "accuracy", "over-confident", "under-confident", "fewer than 5 inputs"]
     assert len(ax.lines) + len(ax.containers) + len(ax.collections) == 5  # what is drawn is in the legend
-    assert ax.get_legend().get_title().get_text() == "ECE 40.0 %"  # (0.35 + 0.45 + 2 * 0.4) / 4
+    assert ax.get_title("right") == "ECE 40.0 %"  # (0.35 + 0.45 + 2 * 0.4) / 4
     (strip,) = ax.child_axes
     assert heights(strip.containers[0]) == [1, 1, 2]
     assert strip.get_xlabel() == "Confidence"
@@ -45,7 +45,7 @@ def test_bins_are_those_of_the_metrics(pairs):
     filled = bins.counts > 0
     np.testing.assert_allclose(heights(ax.containers[0]), bins.accuracy[filled])
     assert heights(ax.child_axes[0].containers[0]) == bins.counts[filled].tolist()
-    assert ax.get_legend().get_title().get_text() == f"ECE {100 * bins.expected_error:.1f} %"
+    assert ax.get_title("right") == f"ECE {100 * bins.expected_error:.1f} %"
 
 
 def test_risk_coverage_is_that_of_the_metrics():
@@ -55,10 +55,16 @@ def test_risk_coverage_is_that_of_the_metrics():
     ax = risk_coverage({"CGP": (confidence, correct), "all right": (confidence, np.ones(30))})
     kept = np.arange(1, 31)
     risk = np.cumsum(~correct[np.argsort(-confidence, kind="stable")]) / kept
-    np.testing.assert_allclose(ax.lines[0].get_data(), (kept / 30, risk))
+    np.testing.assert_allclose(ax.lines[0].get_data(), (kept[19:] / 30, risk[19:]))
     assert ax.lines[0].get_label() == f"CGP (AURC {1000 * aurc(confidence, correct):.1f} ‰)"
     assert not ax.lines[1].get_ydata().any()
     assert (ax.get_xlim(), ax.get_ylim()[0]) == ((0, 1), 0)
+
+
+@pytest.mark.parametrize(("count", "drawn"), [(5, 5), (20, 20), (21, 2)])
+def test_risk_coverage_starts_at_twenty_answers_if_there_are_more(count, drawn):
+    ax = risk_coverage({"a": (np.linspace(1, 0, count), np.arange(count) > 0)}, ax=Figure().add_subplot())
+    assert len(ax.lines[0].get_xdata()) == drawn
 
 
 def test_one_method_stands_out():

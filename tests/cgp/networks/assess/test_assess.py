@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from scipy.optimize import minimize_scalar
 from scipy.stats import ttest_rel
 from sklearn.covariance import LedoitWolf
@@ -297,7 +298,7 @@ def test_the_best_of_many_comparisons_has_to_stand_out_further(report):
 
 def test_the_picture_shows_the_recommended_methods(report):
     def titles(shown):
-        return [ax.get_title() for ax in shown.plot().axes if ax.get_title()]
+        return [title for ax in shown.plot().axes if (title := ax.get_title("left"))]
 
     assert titles(report) == list(dict.fromkeys(("as trained", "temperature", report.method)))
     likely = {"posterior + temperature": Difference(-1.0, 0.01)}
@@ -305,12 +306,29 @@ def test_the_picture_shows_the_recommended_methods(report):
     changed = dataclasses.replace(report, beyond=likely, least=least, detection={"noise": detectors((0.1, 0.01))})
     assert titles(changed) == ["as trained", "temperature", "posterior + temperature"]
     panel = changed.plot().axes[-1]
-    assert panel.get_xlabel() == "AUROC"
-    assert [text.get_text() for text in panel.get_legend().get_texts()] == ["1 - confidence", "energy"]
+    assert panel.get_xlabel() == "AUROC ± 2 standard errors"
+    assert [text.get_text() for text in panel.get_legend().get_texts()] == ["chance", "1 - confidence", "energy"]
     assert [text.get_text() for text in panel.get_yticklabels()] == ["noise"]
     assert [float(bar.lines[0].get_xdata()[0]) for bar in panel.containers] == pytest.approx([0.8, 0.9])
     (ends,) = panel.containers[0].lines[2][0].get_segments()
     assert ends[:, 0] == pytest.approx([0.78, 0.82])  # twice the error
+
+
+def test_what_the_picture_says_is_said_once_and_covers_nothing(report):
+    """One legend of all reliability diagrams, the others above their panels, and one set of inputs in a low one."""
+    one = {"noise": detectors((0.1, 0.01))}
+    figure = dataclasses.replace(report, detection=one).plot()
+    FigureCanvasAgg(figure).draw()
+    (above,) = (part.legends[0] for part in figure.subfigs if part.legends)
+    bars = ["calibrated", "accuracy", "over-confident", "under-confident", "fewer than 5 inputs"]
+    assert [text.get_text() for text in above.get_texts()] == bars
+    first, second, risk, auroc = figure.axes
+    assert all(ax.get_legend() is None and ax.get_title("right").startswith("ECE ") for ax in (first, second))
+    lowest = min(ax.child_axes[0].get_tightbbox().y0 for ax in (first, second))
+    assert figure.subfigs[1].bbox.y1 <= above.get_window_extent().y0 < above.get_window_extent().y1 <= lowest
+    for ax in (risk, auroc):
+        assert ax.get_legend().get_window_extent().y0 >= ax.get_window_extent().y1 - 1.0
+    assert auroc.get_window_extent().height < 0.4 * risk.get_window_extent().height
 
 
 def test_every_detector_is_shown_beside_the_name_of_its_set(report):
