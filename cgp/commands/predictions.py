@@ -101,7 +101,7 @@ def _arrays(path: Path) -> dict[str, Array]:
 def _logits(path: Path, arrays: dict[str, Array]) -> Array:
     given = [name for name in ("logits", "probabilities") if name in arrays]
     if len(given) != 1:
-        raise ValueError(f"{path}: expected logits or probabilities, got {given or [*arrays]} ({_HOW})")
+        raise ValueError(f"{path}: expected one of the two, logits or probabilities, got both ({_HOW})")
     values = arrays[given[0]]
     if values.ndim not in (2, 3) or values.dtype.kind not in "fiu" or values.shape[-1] < 2 or not values.size:
         raise ValueError(f"{path}: expected {given[0]} (N, C) of at least two classes, got shape {values.shape}")

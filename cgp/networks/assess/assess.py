@@ -247,22 +247,20 @@ class _Comparison:
 
     def _scores_of_others(self, data: Iterable[Batch], name: str) -> dict[str, Array]:
         """All scores of other inputs, batch by batch."""
-        parts: list[dict[str, Array]] = []
+        parts, called = list[dict[str, Array]](), f"ood[{name!r}]"
         for number, batch in enumerate(data):
             first = sum(len(next(iter(part.values()))) for part in parts)
-            options: dict[str, Any] = {"number": number, "first": first, "name": name, "drawing": self.search.model}
+            options: dict[str, Any] = {"number": number, "first": first, "name": called, "drawing": self.search.model}
             part = dict[str, Array]()
             try:
                 seen = Seen(self.model, self.task, batch.inputs, **options)
                 for detector in self.detectors:
                     part |= detector.of(seen)
-            except (RuntimeError, TypeError, ValueError) as error:
+            except (AssertionError, RuntimeError, TypeError, ValueError) as error:
                 given, known = (_forms(each.inputs) for each in (batch, next(iter(self.tuned.held))))
                 if given == known:
                     raise
-                raise ValueError(
-                    f"ood[{name!r}]: expected inputs as in data, {known}, got {given} ({error})"
-                ) from error
+                raise ValueError(f"{called}: expected inputs as in data, {known}, got {given} ({error})") from error
             parts.append(part)
         return {score: np.concatenate([part[score] for part in parts]) for score in parts[0]}
 

@@ -208,13 +208,13 @@ class Guarantees:
         Warns:
             UserWarning: if no answer can be given at that risk, so that all are withheld.
         """
-        given = [value for value in (risk, coverage) if value is not None]
+        named = {name: value for name, value in (("risk", risk), ("coverage", coverage)) if value is not None}
+        given = [*named.values()]
         if len(given) != 1 or not 0.0 <= given[0] <= 1.0:
             near = "".join(map(as_share, given[:1])) if len(given) == 1 else ""
             beside = "" if level is None else f" (risk= beside level={level:g})"
-            raise ValueError(
-                f"risk, coverage: expected one of them in [0, 1]{beside}, got {risk!r} and {coverage!r}{near}"
-            )
+            got = " and ".join(f"{name}={value!r}" for name, value in named.items()) or "neither"
+            raise ValueError(f"risk, coverage: expected one of them in [0, 1]{beside}, got {got}{near}")
         sureness = self._task.sureness(self, tolerance, ranks=coverage is not None)
         by_output = not self._task.has_classes
         if level is not None:
@@ -229,7 +229,7 @@ class Guarantees:
         """The confidence above which :meth:`abstain` keeps an answer, ∞ where none: a scalar, of values ``(C,)``."""
         if risk is None or not 0.0 < risk < 1.0 or not 0.0 < level < 1.0:
             near = as_share(level) if risk is not None and 0.0 < risk < 1.0 else ""
-            raise ValueError(f"risk, level: expected both in (0, 1), got {risk!r} and {level!r}{near}")
+            raise ValueError(f"risk, level: expected both in (0, 1), got risk={risk!r} and level={level!r}{near}")
         kind = "classification" if self._task.has_classes else self.task
         known, labels = self._known(held_out, level, kind)
         if len(labels) < (needed := labels_needed(risk, level)):

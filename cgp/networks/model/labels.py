@@ -159,7 +159,7 @@ def check_finite(values: Tensor, labels: Tensor | None = None, *, first: int = 0
         >>> check_finite(torch.tensor([[0.5, 1.0], [0.5, torch.nan]]), first=10)
         Traceback (most recent call last):
         ...
-        ValueError: model: expected finite values, got nan in row 11
+        ValueError: model: expected finite values, got nan in row 11: are the inputs finite?
     """
     bad = ~values.float().logsumexp(-1).isfinite()
     bad = bad if labels is None else bad & (labels != NO_LABEL)
@@ -167,7 +167,7 @@ def check_finite(values: Tensor, labels: Tensor | None = None, *, first: int = 0
         row = tuple(bad.nonzero()[0].tolist())
         place = ", position ".join(map(str, (first + row[0], *row[1:])))
         wrong = values[row][~values[row].isfinite()][0].item()
-        raise ValueError(f"{name}: expected finite values, got {wrong} in row {place}")
+        raise ValueError(f"{name}: expected finite values, got {wrong} in row {place}: are the inputs finite?")
 
 
 def check_not_sigmoid(logits: Tensor) -> None:

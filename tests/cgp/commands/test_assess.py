@@ -394,6 +394,11 @@ def _saved(row):
         ),
         ({"labels": np.zeros(4, int)}, [], "expected logits or probabilities, got ['labels']"),
         ({"scores": np.zeros(4), "y": np.zeros(4)}, [], "expected logits or probabilities, got ['scores', 'y']"),
+        (
+            {"logits": np.zeros((4, 2)), "probabilities": np.full((4, 2), 0.5)},
+            [],
+            "expected one of the two, logits or probabilities, got both (np.savez(file, ",
+        ),
         ({"logits": np.zeros((4, 2))}, [], "expected labels (4,), got none"),
         (_GOOD | {"labels": np.zeros(3, int)}, [], "expected labels (4,), one for each input, got (3,)"),
         (_GOOD | {"labels": np.zeros(4)}, [], "expected labels (4,) of integers, got float64 (4,)"),

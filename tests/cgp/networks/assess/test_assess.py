@@ -431,6 +431,19 @@ def test_other_inputs_are_refused_by_their_name():
         assess(model, data, ood={"double": X[20:30].double()})
 
 
+def test_other_inputs_that_a_network_refuses_by_an_assertion_are_named():
+    """As those of timm do."""
+
+    class OfOneSize(nn.Flatten):
+        def forward(self, x):
+            assert x.shape[1] == 8, f"Input height ({x.shape[1]}) doesn't match model (8)."
+            return super().forward(x)
+
+    model, data = nn.Sequential(OfOneSize(), nn.Linear(64, 10)), [(X[:20], Y[:20])]
+    with pytest.raises(ValueError, match=r"ood\['high'\]: expected inputs as in data, .* \(Input height \(9\)"):
+        assess(model, data, ood={"high": torch.zeros(20, 9, 8)})
+
+
 @pytest.mark.parametrize("call", [assess, calibrate, cgp.predict, cgp.convert, cgp.describe, cgp.replace_attention])
 def test_a_model_of_another_library_is_refused(call):
     given = [[(X[:20], Y[:20])]] if call in (assess, calibrate, cgp.predict) else []

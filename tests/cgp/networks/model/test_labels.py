@@ -153,7 +153,9 @@ class NotFinite(nn.Module):
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_one_logit_that_is_not_finite_is_refused_with_its_row(call, value):
     parts = [(X[:10], Y[:10]), (X[10:], Y[10:])]
-    refused(call, model(last=NotFinite(17, value)), parts, f"model: expected finite values, got {value} in row 27")
+    refused(
+        call, model(last=NotFinite(17, value)), parts, f"model: expected finite values, got {value} in row 27: are the"
+    )
 
 
 def test_a_masked_class_is_a_logit():
@@ -166,7 +168,7 @@ def test_a_masked_class_is_a_logit():
 
 def test_inputs_of_other_kinds_that_are_not_finite_are_named():
     parts = [digits()[0][40:100], digits()[0][100:160]]
-    with pytest.raises(ValueError, match="fog: model: expected finite values, got nan in row 50"):
+    with pytest.raises(ValueError, match=r"ood\['fog'\]: model: .*, got nan in row 50: are the inputs finite"):
         assess(model(last=NotFinite(50)), [(X, Y)], num_samples=2, ood={"fog": parts})
 
 

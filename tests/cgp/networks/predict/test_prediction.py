@@ -124,11 +124,11 @@ def test_pictures():
 @pytest.mark.parametrize(
     ("options", "got"),
     [
-        ({}, r"in \[0, 1\], got None and None"),
-        ({"risk": 0.1, "coverage": 0.5}, r"in \[0, 1\], got 0.1 and 0.5"),
-        ({"risk": 5}, r"in \[0, 1\], got 5 and None; did you mean 0.05\?"),
-        ({"coverage": -0.1}, r"in \[0, 1\], got None and -0.1"),
-        ({"level": 0.95}, r"in \[0, 1\] \(risk= beside level=0.95\), got None and None"),
+        ({}, r"in \[0, 1\], got neither"),
+        ({"risk": 0.1, "coverage": 0.5}, r"in \[0, 1\], got risk=0.1 and coverage=0.5"),
+        ({"risk": 5}, r"in \[0, 1\], got risk=5; did you mean 0.05\?"),
+        ({"coverage": -0.1}, r"in \[0, 1\], got coverage=-0.1"),
+        ({"level": 0.95}, r"in \[0, 1\] \(risk= beside level=0.95\), got neither"),
     ],
 )
 def test_abstaining_takes_one_number(options, got):
@@ -139,7 +139,9 @@ def test_abstaining_takes_one_number(options, got):
 def test_a_percentage_is_asked_about():
     with pytest.raises(ValueError, match=r"level: expected a probability in \(0, 1\), got 90; did you mean 0.9\?"):
         prediction().sets(90)
-    with pytest.raises(ValueError, match=r"risk, level: expected both in .*, got 0.1 and 95; did you mean 0.95\?"):
+    with pytest.raises(
+        ValueError, match=r"risk, level: expected both in .*, got risk=0.1 and level=95; did you mean 0.95\?"
+    ):
         prediction().abstain(risk=0.1, level=95)
 
 
