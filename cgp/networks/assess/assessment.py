@@ -216,7 +216,14 @@ class Assessment:
         return is_large and (not bounded or self.least[method] > 0.0)
 
     def errors_needed(self, method: str) -> float:
-        """Standard errors that a method's gain in NLL needs: the temperature or scale is tested by itself, at 5 %."""
+        """Standard errors that a gain in NLL needs.
+
+        Args:
+            method: its name.
+
+        Returns:
+            Those of the best of several; of the temperature or scale, which is tested by itself, one-sided at 5 %.
+        """
         return critical_value(len(self.beyond)) if method in self.beyond else float(norm.isf(LEVEL))
 
     @property
