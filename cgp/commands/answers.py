@@ -107,8 +107,9 @@ def check_for(parsed: argparse.Namespace, table: Any) -> None:
             ) from None
         if not isinstance(table.frame.index, pd.DatetimeIndex):
             raise ValueError(f"{flag}: expected 'all', as the rows of this table have no times, got {given[0]!r}")
-    if parsed.forecast is not None and len(table.inputs) > 1:
-        raise ValueError(f"--forecast: expected rows that follow each other, got places, {', '.join(table.inputs)}")
+    for flag, given in (("--forecast", parsed.forecast), ("--periods", parsed.periods)):
+        if given is not None and len(table.inputs) > 1:
+            raise ValueError(f"{flag}: expected rows that follow each other, got places, {', '.join(table.inputs)}")
 
 
 def write(parsed: argparse.Namespace, imputer: Any, table: Any) -> None:

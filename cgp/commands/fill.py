@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 import time
@@ -35,7 +36,7 @@ EXAMPLES = """  cgp fill readings.csv --out filled.csv --picture gaps.png
   cgp fill gauges.csv --long station,date,flow --out filled.csv --sums month totals.csv
   cgp fill air.csv --transforms ozone=log rain=rectified --out filled.csv
   cgp fill readings.csv --out filled.csv --assess scores.png
-  cgp fill hours.csv --totals months.csv --out filled.csv
+  cgp fill hours.csv --periods 1D --totals months.csv --out filled.csv
 """
 
 
@@ -66,6 +67,9 @@ def add_to(commands: Any) -> None:
         metavar="[COLUMN=]KIND",
         help="of a column, or of all that are not named (auto): log, box-cox (never below 0), logit (shares), "
         "yeo-johnson (tails), rectified (no rain), none",
+    )
+    fill.add_argument(
+        "--periods", nargs="+", metavar="PERIOD", help="cycles, such as 1D 365.25D; numbers where rows have no times"
     )
     answers.add_to(fill)
     fill.add_argument("--seed", type=int, default=0, help="of everything random (0)")
@@ -144,7 +148,8 @@ def run(parsed: argparse.Namespace) -> None:
     from cgp.tables.imputer import CorrelatedGPImputer
 
     transforms = _transforms(parsed.transforms, [name for name in table.frame if name not in table.inputs])
-    imputer = CorrelatedGPImputer(inputs=table.inputs or None, transforms=transforms, random_state=parsed.seed)
+    options = {"transforms": transforms, **_cycles(parsed.periods), "random_state": parsed.seed}
+    imputer = CorrelatedGPImputer(inputs=table.inputs or None, **options)
     if is_long := (seconds := _seconds(parsed, imputer, table.frame, totals)) > _LONG:
         say(said_seconds(seconds, time.process_time() - used))
     if parsed.assess is None:
@@ -184,6 +189,16 @@ def _transforms(given: list[str] | None, columns: list[str]) -> Any:
     if not named:
         return rest[0] if rest else "auto"
     return dict.fromkeys(columns, rest[0]) | named if rest else named
+
+
+def _cycles(given: list[str] | None) -> dict[str, Any]:
+    """The structure argument, where cycles are named: by durations, or numbers."""
+    if given is None:
+        return {}
+    from cgp.regression import MultiScale
+
+    numbers = [float(text) if re.fullmatch(r"\d*\.?\d+", text) else text for text in given]
+    return {"structure": MultiScale(periods=numbers)}
 
 
 def _read(parsed: argparse.Namespace, summed: Sequence[str]) -> Any:

@@ -27,7 +27,7 @@ __all__ = [
 
 _FLAGS = {"missing_values": "--missing", "random_state": "--seed", "train": "--train", "maskings": "--maskings"}
 _SAME = ("inputs", "transforms", "index", "long", "every", "missing", "leave", "time_format", "decimal", "thousands")
-_WRITTEN = ("delimiter", "encoding", "sheet", "skip_rows", "skip_footer")
+_WRITTEN = ("periods", "delimiter", "encoding", "sheet", "skip_rows", "skip_footer")
 _FLAGS |= {name: "--" + name.replace("_", "-") for name in (*_SAME, *_WRITTEN)}
 _ARGUMENT = re.compile(rf"\b({'|'.join(_FLAGS)})=('?)([^\s',;)]+)\2")
 _BUSY = 1.5  # processes at work for each core

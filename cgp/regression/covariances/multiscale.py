@@ -86,6 +86,9 @@ class MultiScale(Structure):
             raise ValueError(f"periods: expected 'auto' or numbers, got {self.periods!r}")
         if not isinstance(self.periods, str):
             object.__setattr__(self, "periods", tuple(self.periods))
+            for period in self.periods:
+                if not isinstance(period, str) and not 0.0 < period < math.inf:
+                    raise ValueError(f"periods: expected positive numbers, got {period:g}")
 
     @property
     def _shared(self) -> list[int]:
@@ -269,8 +272,6 @@ def cycle_of(component: RowKernel) -> tuple[float, float] | None:
 
 def _cycle(num_processes: int, num_factors: int, period: float, relations: Relations | None) -> RowKernel:
     """A cycle that drifts. Its period and the scale of its input are fixed."""
-    if not 0.0 < period < math.inf:
-        raise ValueError(f"periods: expected positive numbers, got {period:g}")
     drift, cosine = MaternKernel(nu=0.5).double(), CosineKernel().double()
     length = torch.tensor(period, dtype=torch.float64)  # GPyTorch rounds numbers to float32
     drift.lengthscale = _PERIODS * length

@@ -16,7 +16,7 @@ import pytest
 
 from cgp import __version__, commands
 from cgp.commands.terminal import in_flags
-from cgp.regression import MAP
+from cgp.regression import MAP, MultiScale
 from cgp.regression.solvers.choice import Cost
 from cgp.tables import read_table
 
@@ -445,6 +445,21 @@ def test_a_stream_gets_the_whole_table(file):
         assert list(pd.read_csv(pipe)) == list(readings())
 
 
+def test_cycles_are_named_as_spans_or_numbers(file, monkeypatch):
+    from cgp.tables.imputer import CorrelatedGPImputer
+
+    asked, quickly = [], CorrelatedGPImputer._regressor
+
+    def noted(self):
+        asked.append(self.structure)
+        return quickly(self)
+
+    monkeypatch.setattr(CorrelatedGPImputer, "_regressor", noted)
+    assert run(file, "--periods", "4h", "0.5") == 0
+    assert run(file, "--no-index", "--periods", "24") == 0
+    assert set(asked) == {MultiScale(periods=("4h", 0.5)), MultiScale(periods=(24.0,))}
+
+
 def test_periods_and_forecasts_are_refused_before_the_fit(file, capsys, monkeypatch):
     from cgp.tables.imputer import CorrelatedGPImputer
 
@@ -458,6 +473,10 @@ def test_periods_and_forecasts_are_refused_before_the_fit(file, capsys, monkeypa
             ["--forecast", "3", place, "--inputs", "count", "row"],
             "--forecast: expected rows that follow each other, got places",
         ),
+        (["--periods", "7", "--inputs", "count", "row"], "--periods: expected rows that follow each other, got places"),
+        (["--periods", "1day", "tide"], "--periods: expected durations such as '1D', got 'tide'"),
+        (["--periods", "0"], "--periods: expected positive numbers, got 0"),
+        (["--no-index", "--periods", "1D"], "--periods: expected numbers in units of the input, which is no time, got"),
         (
             ["--transforms", "warn=log"],
             "COLUMN=KIND of columns to fill, ['warm', 'wet', 'count', 'row'], got ['warn']; did you mean 'warm'?",
