@@ -32,6 +32,7 @@ _FLAGS |= {name: "--" + name.replace("_", "-") for name in (*_SAME, *_WRITTEN)}
 _ARGUMENT = re.compile(rf"\b({'|'.join(_FLAGS)})=('?)([^\s',;)]+)\2")
 _BUSY = 1.5  # processes at work for each core
 _BY_NAME = re.compile(r"""\btransforms=(\{(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^'"}])*\})""")
+_CYCLES = re.compile(r"structure=MultiScale\(periods=\[([^\]]*)\]\)")
 _PYTHON = {
     "table.asfreq(...) before the fit makes": "--every STEP makes",
     "are added by frame.asfreq, or frame.reindex": "are added by --every STEP",
@@ -89,6 +90,7 @@ def in_flags(text: str) -> str:
         text = f"{_FLAGS[name]}: {rest}" if name in _FLAGS else rest
     for spelled, on_the_command_line in _PYTHON.items():
         text = text.replace(spelled, on_the_command_line)
+    text = _CYCLES.sub(lambda m: " ".join([_FLAGS["periods"], *(span.strip(" '") for span in m[1].split(","))]), text)
     text = _BY_NAME.sub(lambda m: f"{_FLAGS['transforms']} {_pairs(m[1])}", text)
     return _ARGUMENT.sub(lambda m: f"{_FLAGS[m[1]]} {m[3]}", text)
 

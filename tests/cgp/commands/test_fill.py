@@ -460,6 +460,19 @@ def test_cycles_are_named_as_spans_or_numbers(file, monkeypatch):
     assert set(asked) == {MultiScale(periods=("4h", 0.5)), MultiScale(periods=(24.0,))}
 
 
+@pytest.mark.filterwarnings("default")
+def test_cycles_that_are_not_looked_for_are_said_unless_named(file, capsys):
+    t = np.arange(400)
+    level = np.sin(t * np.pi / 12) + 0.2 * np.random.default_rng(0).normal(size=400)
+    table = pd.DataFrame({"t": pd.date_range("2024-01-01", periods=400, freq="h").astype(str)})
+    table.assign(warm=np.where(t == 7, np.nan, level.round(2))).to_csv(file, index=False)
+    assert run(file) == 0
+    said = "cgp fill: warning: a cycle of 1 d is visible, and a table this short is not searched for any: --periods 1D"
+    assert said in capsys.readouterr().err
+    assert run(file, "--periods", "1D") == 0
+    assert "visible" not in capsys.readouterr().err
+
+
 def test_periods_and_forecasts_are_refused_before_the_fit(file, capsys, monkeypatch):
     from cgp.tables.imputer import CorrelatedGPImputer
 
@@ -705,6 +718,7 @@ def test_totals_that_reach_beyond_the_file_are_said(file, capsys):
             """--transforms 'a b=rectified' 'd'"'"'}=none' c=log has none""",
         ),
         ("sheet: expected one of ['a']", "--sheet: expected one of ['a']"),
+        ("names structure=MultiScale(periods=['1D', '7D']) so", "names --periods 1D 7D so"),
         ("X: transforms='auto' may, missing_values=-5", "--transforms auto may, --missing -5"),
     ],
 )
