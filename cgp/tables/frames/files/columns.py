@@ -87,7 +87,7 @@ def columns_of(cells: Any, options: ReadOptions, delimiter: str, known: Mapping[
     left |= {name: reason for name, reason in known.items() if name not in (*options.numbers, *options.leave)}
     chosen = {name: each for name, each in texts.items() if name not in left}
     asked = [
-        _of_words({name: each.words for name, each in chosen.items() if each.words}),
+        _of_words({name: each.words for name, each in chosen.items() if each.words}, options.missing),
         _of_units({name: texts[name].words for name in left if name not in options.leave}),
     ]
     written = {name: [*each.numbers, *map(_limit, each.limits)] for name, each in chosen.items()}
@@ -102,7 +102,7 @@ def columns_of(cells: Any, options: ReadOptions, delimiter: str, known: Mapping[
     left |= idle if {*numbers} - {*idle} - {*left} else {}
     numbers = {name: each for name, each in numbers.items() if name not in left}
     if numbers and "none" not in options.missing:
-        asked.append(_of_codes(numbers))
+        asked.append(_of_codes(numbers, options.missing))
     if any(asked):
         raise _unclear(*asked)
     return Columns(numbers, {name: left[name] for name in cells if name in left}, form)
@@ -155,8 +155,8 @@ def _unclear(*asked: str) -> UnclearError:
     return UnclearError(". Besides, ".join(filter(None, asked)))
 
 
-def _of_words(words: dict[str, dict[str, int]]) -> str:
-    """What is asked of words among numbers, if there are some."""
+def _of_words(words: dict[str, dict[str, int]], given: Sequence[str]) -> str:
+    """What is asked of words among numbers, if there are some, beside codes that were given."""
     if not words:
         return ""
     where: dict[str, list[str]] = {}
@@ -164,7 +164,7 @@ def _of_words(words: dict[str, dict[str, int]]) -> str:
         for text in texts:
             where.setdefault(text, []).append(name)
     limits = [text for text in where if text[0] in _LIMITS and looks_like_number(text[1:].strip())]
-    codes = [*dict.fromkeys(text[0] if text in limits else text for text in [*where][:_MOST])]
+    codes = [*given, *dict.fromkeys(text[0] if text in limits else text for text in [*where][:_MOST])]
     shown = ", ".join(f"{text!r} in {', '.join(map(repr, names[:3]))}" for text, names in [*where.items()][:_MOST])
     more = f" and {len(where) - _MOST} more" if len(where) > _MOST else ""
     below = (
@@ -189,7 +189,7 @@ def _of_units(words: dict[str, dict[str, int]]) -> str:
     )
 
 
-def _of_codes(columns: dict[str, Column]) -> str:
+def _of_codes(columns: dict[str, Column], given: Sequence[str]) -> str:
     """What is asked of numbers that look like codes: they repeat far from all others, or are codes elsewhere."""
     from cgp.tables.frames.codes import suspected_codes
 
@@ -202,10 +202,10 @@ def _of_codes(columns: dict[str, Column]) -> str:
     if not found:
         return ""
     shown = ", ".join(f"{code:g} in {', '.join(map(repr, where))}" for code, where in found.items())
-    plain = [f"{code:g}" for code in found]
+    plain = [*given, *(f"{code:g}" for code in found)]
     return (
         f"far from all other values: {shown}. Say {option('missing', plain)} if this stands for what is missing, "
-        f"{option('missing', ['none'])} if it was measured"
+        f"{option('missing', [*given, 'none'])} if it was measured"
     )
 
 

@@ -41,6 +41,20 @@ def test_what_does_not_depend_on_each_other_is_asked_at_once():
         columns(a=["ND", "1", "2"], b=["1,036", "1", "2"], delimiter=";")
 
 
+def test_codes_that_were_given_are_in_what_is_to_be_said():
+    """Literally said, each answer is the next question's, and in the end there is none."""
+    cells = {"a": ["ND", "<0.5", *MANY], "b": ["-999", "1.5", *MANY]}
+    for given, said in (
+        (["ND"], "--missing ND '<' if they stand"),
+        (["ND", "<"], "--missing ND '<' -999 if this stands for what is missing, --missing ND '<' none if"),
+    ):
+        with pytest.raises(UnclearError) as refused:
+            columns({"missing": given}, **cells)
+        assert said in refused.value.flags
+    assert columns({"missing": ["ND", "<", "none"]}, **cells).numbers["b"].values[0] == -999
+    assert np.isnan(columns({"missing": ["ND", "<", "-999"]}, **cells).numbers["b"].values[0])
+
+
 def test_others_are_left_with_a_reason():
     found = columns(
         {"leave": ["e"]},
