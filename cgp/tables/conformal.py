@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from .frames.codes import warn_user
 from .frames.gaps import ordered_rows, runs_of
 
 __all__ = ["Conformal", "blocks_needed", "conformal_factor", "gap_labels", "interval_scores"]
@@ -93,12 +93,10 @@ class Conformal(NamedTuple):
             factor = self.factor(label, level)
             result[labels == label] = factor
             if math.isinf(factor):
-                warnings.warn(
+                warn_user(
                     f"interval: gaps of length {label!r} have {int((self.labels == label).sum())} hidden blocks, and "
                     f"{blocks_needed(level)} are needed for a finite interval at level {level:g}; assess_gaps takes "
-                    "more with maskings=",
-                    UserWarning,
-                    stacklevel=2,
+                    "more with maskings="
                 )
         return result
 

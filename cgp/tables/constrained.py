@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +20,7 @@ from cgp.regression.solvers.model import first_member
 from cgp.regression.solvers.summed import SummedReadings, SummedSeriesRegression
 from cgp.regression.sums import GivenSums, Sums
 
+from .frames.codes import warn_user
 from .slices import Curve, CurvedTotals, sliced_draws
 from .transforms.columns import TransformedPosterior, Transforms
 
@@ -223,11 +223,9 @@ def check_ends(sums: Sums, table: Table, transforms: Transforms) -> None:
         return
     names = np.array(given.names, dtype=object)[np.unique(given.sums.numpy()[settled])]
     ends = " or ".join(f"{end:g}" for end in np.unique(_ends(transforms, outputs[settled])[:, 0]))
-    warnings.warn(
+    warn_user(
         f"totals: nothing is left for {len(given.places[settled].unique(dim=0))} missing values of "
-        f"{', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''}, which are filled with {ends}",
-        UserWarning,
-        stacklevel=4,
+        f"{', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''}, which are filled with {ends}"
     )
 
 

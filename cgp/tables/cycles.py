@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,6 +9,7 @@ from cgp.regression.covariances import MultiScale
 from cgp.regression.inference.setting import chosen
 from cgp.regression.observations import Observations
 
+from .frames.codes import warn_user
 from .frames.coordinates import PERIOD_NAMES, YEAR, offered_periods
 
 __all__ = ["spelled", "warn_of_cycles"]
@@ -42,11 +41,9 @@ def warn_of_cycles(inputs: NDArray[np.float64], values: NDArray[np.float64], *, 
     if found:
         said, spans = zip(*(spelled(period, is_time=is_time) for period in found), strict=True)
         they_are = f"cycles of {' and '.join(said)} are" if len(said) > 1 else f"a cycle of {said[0]} is"
-        warnings.warn(
+        warn_user(
             f"X: {they_are} visible, and a table this short is not searched for any: "
-            f"structure=MultiScale(periods={[*spans]}) names {'them' if len(said) > 1 else 'it'}",
-            UserWarning,
-            stacklevel=3,
+            f"structure=MultiScale(periods={[*spans]}) names {'them' if len(said) > 1 else 'it'}"
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from cgp.regression.sums import Sums
 from cgp.spelling import meant
 
+from .frames.codes import warn_user
 from .frames.table import read_table
 from .totals import checked_weights
 
@@ -103,10 +103,9 @@ def warn_of_beyond(sums: Sums, table: Table) -> None:
         places = np.unique(sums.places[sums.outputs == column, 0])
         before, after = int((places < first).sum()), int((places > last).sum())
         if before or after:
-            warnings.warn(
+            warn_user(
                 f"totals: those of {table.names[column]!r} reach over rows that the table does not have, {before} "
-                f"before its first and {after} after its last, which are taken for rows without a value",
-                stacklevel=2,
+                f"before its first and {after} after its last, which are taken for rows without a value"
             )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ from cgp.regression import Posterior
 from cgp.spelling import counted
 
 from .frames.beside import beside
+from .frames.codes import warn_user
 from .frames.periods import PERIODS, period_of
 from .transforms.columns import TransformedPosterior
 
@@ -106,11 +106,9 @@ def warn_of_absent_rows(table: Table, bins: Bins) -> None:
     names = ", ".join(str(bins.labels[number]).removesuffix(" 00:00:00") for number in short[:_NAMED])
     count = int(absent.sum())
     what = counted(count, "row is absent and adds", "rows are absent and add")
-    warnings.warn(
+    warn_user(
         f"aggregate: {what} nothing, in or beside the bins {names}{', …' if len(short) > _NAMED else ''}: "
-        "table.asfreq(...) before the fit makes them gaps, which are filled",
-        UserWarning,
-        stacklevel=4,
+        "table.asfreq(...) before the fit makes them gaps, which are filled"
     )
 
 

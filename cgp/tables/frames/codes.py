@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,10 +26,12 @@ __all__ = [
     "warn_of_repeats",
     "warn_of_strangers",
     "warn_of_uneven_errors",
+    "warn_user",
 ]
 
 Array = NDArray[np.float64]
 
+_BETWEEN = {"cgp", "sklearn", "joblib", "contextlib"}  # packages whose lines say nothing to a user
 _LEAST = 3  # smallest number of repetitions
 _LEAST_VALUES = 10  # smallest number of other distinct values of the column
 _TAIL = 0.05  # share of the others on either side of the range that distances are compared with
@@ -41,6 +44,14 @@ _LEAST_ERRORS = 40  # of a column, to be compared before and after a row
 _SPLITS = (0.25, 0.5, 0.75)
 _SMALL = 0.4  # of errors whose median is below it no interval is too narrow: that of standard normal ones is 0.67
 _CLEAR, _UNLIKE = 4.0, 2.0  # standard errors of a sum of ranks, and times that one half's errors are larger
+
+
+def warn_user(text: str) -> None:
+    """Warn at the line that called cgp, be it through scikit-learn, whose methods wrap those of an imputer."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, UserWarning, stacklevel=level)
 
 
 def suspected_codes(values: Array) -> dict[float, list[int]]:
@@ -78,11 +89,9 @@ def check_columns(values: Array, names: list[Any], summed: Sequence[int] = ()) -
 def warn_of_codes(values: Array, names: Sequence[Any]) -> None:
     """Warn of values ``(n, P)`` that look like codes for what is missing, with what to do."""
     for code, columns in suspected_codes(values).items():
-        warnings.warn(
+        warn_user(
             f"X: {code:g} repeats far from all other values in {[names[p] for p in columns]}; if it stands for "
-            f"what is missing, say so: missing_values={code:g}",
-            UserWarning,
-            stacklevel=3,
+            f"what is missing, say so: missing_values={code:g}"
         )
 
 
@@ -91,11 +100,9 @@ def warn_of_constants(values: Array, names: Sequence[Any]) -> None:
     constant = (np.nanmin(values, axis=0) == np.nanmax(values, axis=0)) & np.isnan(values).any(axis=0)
     if constant.any():
         named = [name for name, flag in zip(names, constant, strict=True) if flag]
-        warnings.warn(
+        warn_user(
             f"X: only one value in {named}: gaps are filled with it, and their "
-            "standard deviations say nothing, as how far the column varies is not known; leave it out",
-            UserWarning,
-            stacklevel=3,
+            "standard deviations say nothing, as how far the column varies is not known; leave it out"
         )
 
 
@@ -141,11 +148,7 @@ def warn_of_negatives(table: Table, known: Array, filled: Array, lower: Callable
     if found:
         said = ", ".join(f"{what} in {table.names[p]!r}" for p, (what, _) in found.items())
         transforms = {table.keys[p]: kind for p, (_, kind) in found.items()}
-        warnings.warn(
-            f"X: below 0, where no observed value is: {said}; transforms={transforms!r} has none",
-            UserWarning,
-            stacklevel=3,
-        )
+        warn_user(f"X: below 0, where no observed value is: {said}; transforms={transforms!r} has none")
 
 
 def warn_of_repeats(table: Table, before: Sequence[Table] = (), *, is_time: bool) -> None:
@@ -178,11 +181,9 @@ def warn_of_repeats(table: Table, before: Sequence[Table] = (), *, is_time: bool
         if count > 1:
             they = "they count as further readings, and sums count them twice"
         keep = "rows[~rows.index.isin(table.index)]" if before else "table[~table.index.duplicated()]"
-        warnings.warn(
+        warn_user(
             f"{'rows' if before else 'X'}: {rows_repeat} a {'time' if is_time else 'label of the index'}"
-            f"{', with the same values' if is_same else ''}: {they}; {keep} leaves them out if they are no others",
-            UserWarning,
-            stacklevel=3,
+            f"{', with the same values' if is_same else ''}: {they}; {keep} leaves them out if they are no others"
         )
 
 
@@ -194,11 +195,9 @@ def warn_of_strangers(values: Array, known: Array, names: Sequence[Any]) -> None
         far = (values < low - reach) | (values > high + reach)
     for column in np.flatnonzero(far.any(axis=0)).tolist():
         code = values[far[:, column], column][0]
-        warnings.warn(
+        warn_user(
             f"X: {code:g} in {names[column]!r} is farther from all values before than {_FAR:g} times their range; if "
-            f"it stands for what is missing, say so: missing_values={code:g}",
-            UserWarning,
-            stacklevel=4,
+            f"it stands for what is missing, say so: missing_values={code:g}"
         )
 
 
@@ -222,13 +221,11 @@ def warn_of_uneven_errors(errors: Array, names: Sequence[Any], labels: Any) -> N
         if found is not None:
             row, factor = found
             side, other = ("from {} on", "before") if factor > 1 else ("before {}", "from then on")
-            warnings.warn(
+            warn_user(
                 f"X: errors of {name!r} are {max(factor, 1 / factor):.1f} times as large "
                 f"{side.format(labels[known[row]])} as {other}, and their standard deviation is one for all rows: "
                 "intervals are too narrow where they are large. transforms='auto' may even it out, or a fit to each "
-                "part",
-                UserWarning,
-                stacklevel=3,
+                "part"
             )
 
 

@@ -388,6 +388,15 @@ def test_readings_that_come_twice_are_said():
         imputer.update(table.iloc[-5:])
 
 
+@pytest.mark.parametrize("wrapped", [lambda imputer: imputer, make_pipeline], ids=["imputer", "pipeline"])
+def test_warnings_name_the_line_that_called(wrapped):
+    """Not one of scikit-learn, whose methods are around those of an imputer."""
+    table = pd.concat([frame(), frame()])
+    with pytest.warns(UserWarning, match="40 rows repeat") as record:
+        wrapped(CorrelatedGPImputer(**QUICK)).fit_transform(table)
+    assert {each.filename for each in record if "40 rows repeat" in str(each.message)} == {__file__}
+
+
 def test_fills_below_zero_are_said_where_no_reading_is():
     """Once by a fill, with the transform that has none: also of arrays, and of rows that come later."""
     level = np.sin(np.arange(40) / 4.0)
@@ -398,7 +407,7 @@ def test_fills_below_zero_are_said_where_no_reading_is():
     said = f"X: below 0, where no observed value is: {what}"
     with pytest.warns(UserWarning, match=said) as record:
         filled = imputer.fit_transform(rain)
-    assert sum("below 0" in str(each.message) for each in record) == 1
+    assert [each.filename for each in record if "below 0" in str(each.message)] == [__file__]
     assert filled["rain"].min() < 0.0
     with pytest.warns(UserWarning, match="in 'column 0'; transforms={0: 'rectified'}"):
         CorrelatedGPImputer(**QUICK).fit_transform(rain.to_numpy())
