@@ -69,7 +69,7 @@ def wide(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> Asse
     absent = lacking = ""
     if options.every is not None:
         places = _with_further(places, rows, options.every)
-        notes = [*notes, f"{counted(len(places) - len(cells), 'row is', 'rows are')} added"]
+        notes = [*notes, f"{counted(len(places) - len(cells), 'row is', 'rows are')} added{_if_between(places, rows)}"]
     elif rows.times is not None:
         count, step = _absent(rows.times)
         if count:
@@ -170,6 +170,17 @@ def _with_further(places: Any, rows: Rows, every: str) -> Any:
     _refuse_unfit(rows.times, every)
     added = absent_times(rows.times, every).rename(places.index.name)
     return pd.concat([places, pd.DataFrame(-1, index=added, columns=places.columns)]).sort_index(kind="stable")
+
+
+def _if_between(places: Any, rows: Rows) -> str:
+    """What is said of further rows between rows that are at their usual distance: nothing where there are none."""
+    usual = usual_step(rows.times)
+    if not _WIDER * usual_step(places.index.to_series()) < usual:
+        return ""
+    return (
+        f", {len(places)} in all: rows are mostly {said_step(usual)} apart, and sums count each further one between "
+        "two of them as a reading, totals of rain, too"
+    )
 
 
 def _refuse_unfit(times: Any, every: str) -> None:

@@ -97,6 +97,14 @@ def test_further_rows_have_the_zone_of_the_others(read):
     assert [line[11:22] for line in written(table).splitlines()[1:]] == [f"0{hour}:00+01:00" for hour in range(5)]
 
 
+def test_rows_between_the_usual_ones_are_said(read):
+    daily = "day,rain\n" + "".join(f"2024-01-{day:02d},{day % 7}\n" for day in range(1, 29) if day != 9)
+    between = read(daily, every="6h").understood
+    said = "82 rows are added, 109 in all: rows are mostly 1 d apart, and sums count each further one between two of"
+    assert said in str(between)
+    assert str(read(daily, every="1D").understood).endswith("1 row is added")
+
+
 def test_further_rows_need_times(read):
     with pytest.raises(UnclearError, match="every='1h': expected rows that are known by times, got their order"):
         read("a,b\n1,2\n3,\n", every="1h")
