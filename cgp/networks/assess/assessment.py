@@ -121,8 +121,8 @@ class Assessment:
 
         Returns:
             A copy that shares the model's tensors, for :func:`cgp.predict` (whose prediction holds the scores in
-            ``ood``), :func:`cgp.save_pretrained` and :func:`cgp.pipeline`. All parameters are fitted to all labels. Its own
-            outputs, ``model(x)``, are neither divided by a temperature nor averaged over draws.
+            ``ood``), :func:`cgp.save_pretrained` and :func:`cgp.pipeline`. All parameters are fitted to all labels.
+            Its own outputs, ``model(x)``, are neither divided by a temperature nor averaged over draws.
 
         Raises:
             ValueError: if the model is another one, or the report has no such method or detector.
