@@ -200,7 +200,8 @@ def test_the_last_line_says_which_gaps_are_not_written(tmp_path, capsys):
     path.write_bytes(LONG)
     assert run(path, "--long", "site,day,a", "--picture", tmp_path / "x.png") == 0
     *_, last = capsys.readouterr().err.splitlines()
-    without = f"{tmp_path / 'out.csv'}; 7 values have no row of their own: they are left out (--every 1D adds rows)"
+    left_out = "7 values have no row of their own: they are left out of the file, not of sums (--every 1D adds rows)"
+    without = f"{tmp_path / 'out.csv'}; {left_out}"
     assert last.startswith("filled 0 values in ")
     assert last.endswith(without)
 

@@ -107,7 +107,7 @@ def pivoted(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> A
             absent = step
             adds = f" ({option('every', step)} adds rows)" if step else ""
             one, more = "value has no row of its own: it is", "values have no row of their own: they are"
-            lacking = f"{counted(count, one, more)} left out{adds}"
+            lacking = f"{counted(count, one, more)} left out of the file, not of sums{adds}"
     fields = [value] * len(order)
     frame = _frame(places, columns, fields).rename_axis(index=time)
     is_adding = options.every is not None

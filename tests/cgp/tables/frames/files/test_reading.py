@@ -120,7 +120,8 @@ def test_series_below_each_other(read):
     assert list(table.frame) == ["N", "S"]
     np.testing.assert_array_equal(table.frame, [[1.5, np.nan], [2.5, np.nan], [3.5, 4.5]])
     assert table.gaps == 1
-    assert "1 value has no row of its own: it is left out (every='1D' adds rows)" in str(table.understood)
+    left_out = "1 value has no row of its own: it is left out of the file, not of sums (every='1D' adds rows)"
+    assert left_out in str(table.understood)
     assert "3 values have no row" in str(read(LONG.replace("02-01", "02-02"), long=["site", "day", "level"]).understood)
     assert written(table) == LONG.replace("30,\n", "30,2.0\n")
     with_rows = read(LONG, long=["site", "day", "level"], every="1D")
