@@ -164,7 +164,7 @@ def rows_of(table):
     return np.genfromtxt(table, delimiter=",", names=True, dtype=None, encoding="utf-8", deletechars="")
 
 
-def test_without_further_labels_a_row_of_answers_is_of_the_network_as_trained(poor, tmp_path, capsys):
+def test_without_further_labels_answers_are_of_the_network_as_trained(poor, tmp_path, capsys):
     """The labels fitted what is recommended; what answers is said once, and its columns are of one method."""
     held_out, train, _, new = poor
     table = tmp_path / "answers.csv"

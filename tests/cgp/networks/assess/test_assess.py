@@ -123,7 +123,7 @@ def test_the_report_can_be_read(report):
     assert report.to_html().startswith("<section><p>")
 
 
-def test_a_report_shows_its_recommendation_in_a_line_and_its_tables_in_a_notebook(report):
+def test_a_report_is_a_line_in_a_shell_and_tables_in_a_notebook(report):
     detectors = dict.fromkeys(filter(None, report.detectors.values()))
     assert repr(report) == f"Assessment({', '.join([report.method, *detectors])}, 400 labels)"
     assert detectors

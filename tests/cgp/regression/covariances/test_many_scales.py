@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -103,7 +104,6 @@ def test_a_regressor_takes_long_series_for_many_scales_with_cycles(monkeypatch):
         ({"inference": "laplace"}, r"inference: expected 'auto' or 'windows' .*, got Laplace\("),
         ({"num_inducing": 5}, "num_inducing: expected None, got 5"),
         ({"structure": MultiScale(periods=["1D"])}, "periods: expected numbers in units of the input, got '1D'"),
-        ({"structure": MultiScale(periods=[0.0])}, "periods: expected positive numbers, got 0"),
     ],
 )
 def test_what_stands_against_many_scales_is_named(options: dict, message: str):
@@ -112,9 +112,12 @@ def test_what_stands_against_many_scales_is_named(options: dict, message: str):
         CorrelatedGPRegressor(**{"structure": "multiscale", **options}).fit(x, x[:, 0])
 
 
-def test_a_word_is_no_period():
-    with pytest.raises(ValueError, match="periods: expected 'auto' or numbers, got 'day'"):
-        MultiScale(periods="day")
+@pytest.mark.parametrize(
+    ("periods", "expected"), [("day", "'auto' or numbers, got 'day'"), ([24.0, 0.0], "positive numbers, got 0")]
+)
+def test_a_word_and_nothing_are_no_periods(periods: Any, expected: str):
+    with pytest.raises(ValueError, match=f"periods: expected {expected}"):
+        MultiScale(periods=periods)
 
 
 def test_many_scales_need_one_input():
