@@ -179,7 +179,7 @@ class _Answers(NamedTuple):
         method: the row of the report by which it does.
         model: the model.
         is_set_aside: whether the recommended method is not that one, as no labels can guarantee it.
-        known: its prediction of labels, which have chosen nothing of it where a guarantee is asked for.
+        known: its prediction of labels that have chosen nothing of it, None where no guarantee is asked for.
         users: what of it, and of the recommended detectors, uses features.
     """
 
@@ -244,9 +244,11 @@ class _Network:
         for path, part in further.items():
             check_features(path, part, self.known, users)
         users += [name for name in _named(report) if report.fitted[name].needs_train]
-        labelled = self.predicted(report.apply(self.model, chosen, ()), next(iter(further.values()), self.known))
+        known = None
+        if is_guaranteed:
+            known = self.predicted(report.apply(self.model, chosen, ()), next(iter(further.values()), self.known))
         is_set_aside = method is None and chosen != report.method
-        return _Answers(chosen, report.apply(self.model, chosen), is_set_aside, labelled, users)
+        return _Answers(chosen, report.apply(self.model, chosen), is_set_aside, known, users)
 
     def predicted(self, model: Any, part: Any) -> Any:
         """The prediction of a file, with its labels if it has some."""
@@ -347,20 +349,12 @@ def _withheld(answers: _Answers, answering: Answering) -> str:
 
 def _in_sets(answers: _Answers, level: float) -> InSets:
     """Which classes are in a set; an error where there are too few labels for any but all."""
-    from cgp.networks.guarantees.conformal import (
-        ROUNDING,
-        LeastAmbiguous,
-        conformal_quantile,
-        label_scores,
-        values_needed,
-    )
+    from cgp.networks.guarantees.conformal import least_probability, values_needed
 
     labels = answers.known.labels.numpy()
     if len(labels) < (needed := values_needed(1.0 - level)):
         raise ValueError(f"--sets: expected at least {needed} labels for a probability of {level:g}, got {len(labels)}")
-    scores = label_scores(LeastAmbiguous()(answers.known.probabilities), labels)
-    least = 1.0 - conformal_quantile(scores, 1.0 - level) - ROUNDING
-    return InSets(answers.method, level, min(1.0, least))
+    return InSets(answers.method, level, least_probability(answers.known.probabilities, labels, 1.0 - level))
 
 
 def _contained(sets: InSets) -> str:

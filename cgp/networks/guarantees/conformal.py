@@ -15,7 +15,6 @@ from cgp.networks.model.named import Named
 
 __all__ = [
     "LEVELS",
-    "ROUNDING",
     "Adaptive",
     "LeastAmbiguous",
     "Regularised",
@@ -24,6 +23,7 @@ __all__ = [
     "conformal_sets",
     "label_scores",
     "labels_needed",
+    "least_probability",
     "risk_threshold",
     "sets_by_label_scores",
     "values_needed",
@@ -33,8 +33,7 @@ __all__ = [
 Array = NDArray[Any]
 
 _WHOLE = 1e-9  # what is whole stays whole under rounding
-ROUNDING = 1e-12
-"""By which sums of the same numbers in another order may differ."""
+_ROUNDING = 1e-12  # sums of the same numbers in another order
 
 
 def conformal_quantile(scores: Array, error: float) -> float:
@@ -218,8 +217,30 @@ def sets_by_label_scores(
         quantiles = [conformal_quantile(of_labels[labels == c], error) for c in range(scores.shape[1])]
     else:
         quantiles = [conformal_quantile(of_labels, error)] * scores.shape[1]
-    sets: NDArray[np.bool_] = _never_empty(scores) <= np.asarray(quantiles) + ROUNDING
+    sets: NDArray[np.bool_] = _never_empty(scores) <= np.asarray(quantiles) + _ROUNDING
     return sets | np.isnan(scores)
+
+
+def least_probability(probabilities: Array, labels: Array, error: float) -> float:
+    r"""The smallest probability of a class in the sets of :class:`LeastAmbiguous`; the likeliest class is in them, too.
+
+    .. math:: \min(1,\; 1 - q), \qquad s_c = 1 - p_c
+
+    Args:
+        probabilities: of the held-out inputs, ``(n, C)``.
+        labels: theirs, ``(n,)`` int.
+        error: :math:`\alpha` of :func:`conformal_sets`, whose q is the quantile of the labels' scores.
+
+    Returns:
+        That probability, less what rounding may take.
+
+    Example:
+        >>> p = np.linspace(0.1, 0.9, 9)
+        >>> float(round(least_probability(np.stack([p, 1 - p], -1), np.zeros(9, int), 0.4), 6))
+        0.4
+    """
+    quantile = conformal_quantile(label_scores(LeastAmbiguous()(probabilities), labels), error)
+    return min(1.0, 1.0 - quantile - _ROUNDING)
 
 
 def _never_empty(scores: Array) -> Array:

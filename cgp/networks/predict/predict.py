@@ -196,7 +196,8 @@ def _predictions(model: nn.Module, inputs: Any, options: _Options) -> Iterator[P
     task = options.asked(model)
     temperature = logit_temperature(model) if task.has_classes else 1.0
     seeds, part, source = seeds_from(options.seed), None, None
-    weights = fingerprint(model)
+    weights, detectors = fingerprint(model), settings_of(model).detectors
+    limits = {name: detector.limit for name, detector in detectors.items()}
     check_calibrated(model, weights)
     _warn_of_amplitudes(model)
     for batch in progressing(input_batches(model, inputs, options.batch_size), "predict", options.progress):
@@ -208,12 +209,12 @@ def _predictions(model: nn.Module, inputs: Any, options: _Options) -> Iterator[P
         inside = to_device(batch.inputs, device)
         with torch.autocast(device.type, dtype=autocast) if autocast is not None else nullcontext():
             part.run(model, inside, noises, options.sampling, warns=_CALLER if is_first else None)
-            ood = {name: detector.score(model, inside) for name, detector in settings_of(model).detectors.items()}
+            ood = {name: detector.score(model, inside) for name, detector in detectors.items()}
         if is_first:
             _warn_of_one_draw(model, part)
             how = ("sampling", "antithetic", "autocast") if part.is_stochastic else ("autocast",)
             source = source_of(model, weights.whole, task, {name: getattr(options, name) for name in how})
-        yield _prediction(part, ood, model, source)
+        yield _prediction(part, ood, limits, model, source)
     if part is None:
         raise ValueError("inputs: expected at least one batch, got none")
 
@@ -255,7 +256,9 @@ def _warn_of_one_draw(model: nn.Module, part: Draws) -> None:
         )
 
 
-def _prediction(part: Draws, ood: dict[str, Tensor], model: nn.Module, source: Source | None) -> Prediction:
+def _prediction(
+    part: Draws, ood: dict[str, Tensor], limits: dict[str, float], model: nn.Module, source: Source | None
+) -> Prediction:
     """The prediction of a batch."""
     results: dict[str, Any] = dict.fromkeys(("probabilities", "total", "aleatoric", "epistemic"))
     return Prediction(
@@ -266,7 +269,7 @@ def _prediction(part: Draws, ood: dict[str, Tensor], model: nn.Module, source: S
         num_samples=part.count,
         held_out=settings_of(model).held_out,
         ood=ood,
-        limits={name: detector.limit for name, detector in settings_of(model).detectors.items()},
+        limits=limits,
         labels=part.labels,
         source=source,
     )

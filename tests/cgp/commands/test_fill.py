@@ -131,6 +131,7 @@ def test_warnings_name_flags(file, capsys, monkeypatch):
     assert "cgp fill: warning: -5 repeats; say so: --missing -5" in capsys.readouterr().err
 
 
+@pytest.mark.filterwarnings("ignore:X. below 0, where no observed value is:UserWarning")
 def test_codes_may_be_given_one_after_the_other(tmp_path):
     path = tmp_path / "in.csv"
     path.write_text("t,a\n" + "".join(f"{t},{'ND' if t == 7 else '-999' if t == 9 else t % 5}\n" for t in range(30)))
@@ -194,6 +195,7 @@ def test_rows_that_sums_lack_are_added_by_a_flag(file, capsys):
     assert "rows that the table lacks are added by --every STEP" in capsys.readouterr().err
 
 
+@pytest.mark.filterwarnings("ignore:X. below 0, where no observed value is:UserWarning")
 def test_the_last_line_says_which_gaps_are_not_written(tmp_path, capsys):
     """Of series below each other: those without a row, where a picture is asked for, and nothing else is refused."""
     path = tmp_path / "in.csv"

@@ -14,8 +14,7 @@ from cgp.tables.cycles import warn_of_cycles
 
 def said(inputs, values, *, is_time=False):
     """What is warned of."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         warn_of_cycles(inputs[:, None], values.reshape(len(inputs), -1), is_time=is_time)
     return [str(each.message) for each in caught]
 
@@ -33,11 +32,8 @@ def test_a_fit_says_a_cycle_that_it_does_not_look_for():
     options = {"inference": MAP(max_steps=2), "random_state": 0}
     with pytest.warns(UserWarning, match=re.escape("structure=MultiScale(periods=['1D']) names it")):
         CorrelatedGPImputer(**options).fit(series)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        warnings.filterwarnings("default", "The fit has not converged")
-        CorrelatedGPImputer(structure="independent", **options).fit(series)
-        CorrelatedGPImputer(kernel="matern32", **options).fit(series)
+    CorrelatedGPImputer(structure="independent", **options).fit(series)  # where another warning is an error
+    CorrelatedGPImputer(kernel="matern32", **options).fit(series)
 
 
 def test_cycles_are_said_in_units_of_the_input():
