@@ -11,8 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cgp.functional.linalg import cholesky
-
 from .sums import Bins, Sums, bins_of
 
 __all__ = [
@@ -22,7 +20,6 @@ __all__ = [
     "Scaling",
     "Units",
     "column_order",
-    "completed_covariance",
     "paired_correlation",
 ]
 
@@ -32,7 +29,6 @@ _ROUNDING = 4.0 * float(np.finfo(np.float64).eps)  # of a column's largest magni
 _WIDER = 60.0
 _LEAST_SPREAD = 0.5  # standard deviation of the logarithms of scales, at least
 _MEDIAN_DEVIATION = 1.4826  # standard deviations of a normal density for each median absolute deviation
-_EM_ROWS, _JITTER = 500, 1e-9
 _DIGITS = 6  # of standardised values, by which outputs are put in order
 
 
@@ -292,42 +288,6 @@ def paired_correlation(rows: Tensor) -> Tensor:
     scale = (square * square.mT).clamp(min=1e-12).sqrt()
     correlation = torch.where(count >= 3, (product / scale).clamp(-1.0, 1.0), 0.0)
     return correlation.fill_diagonal_(1.0)
-
-
-@torch.no_grad()
-def completed_covariance(rows: Tensor, ridge: float = 0.0, num_steps: int = 40) -> Tensor:
-    r"""The most likely covariance of columns with gaps, normal and independent between rows, by EM.
-
-    .. math:: \Sigma \leftarrow \frac{1}{1 + a}\Big(\frac1N \sum_t \operatorname E\big[(y_t - m)(y_t - m)^\top
-        \mid y_{t, O_t}\big] + a I\Big), \qquad m \leftarrow \frac1N\sum_t \operatorname E[y_t \mid y_{t, O_t}]
-
-    Unlike pairs, it knows of what a column shows in some rows only how it would vary in all.
-
-    Args:
-        rows: in standardised units, NaN where missing, ``(N, P)``; at most five hundred of them, evenly spaced.
-        ridge: a, in units of the variances.
-        num_steps: of EM.
-
-    Returns:
-        ``(P, P)``.
-
-    Source:
-        Dempster, Laird & Rubin (1977), Maximum likelihood from incomplete data via the EM algorithm, section 4.1.
-    """
-    rows = rows[:: -(-len(rows) // _EM_ROWS)]
-    seen, which, counts = (~rows.isnan()).unique(dim=0, return_inverse=True, return_counts=True)
-    seen, eye = seen.to(rows), torch.eye(rows.shape[-1]).to(rows)
-    both, y = seen.unsqueeze(-1) * seen.unsqueeze(-2), rows.nan_to_num()
-    mean, covariance = rows.new_zeros(rows.shape[-1]), eye
-    for _ in range(num_steps):
-        root = cholesky(covariance * both + torch.diag_embed(1.0 - seen), name="covariance of a row", jitter=_JITTER)
-        gains = covariance @ (torch.cholesky_inverse(root) * both)
-        filled = mean + (gains[which] @ ((y - mean) * seen[which]).unsqueeze(-1)).squeeze(-1)
-        left = (counts[:, None, None] * (covariance - gains @ covariance)).sum(0)
-        mean = filled.mean(0)
-        covariance = ((filled - mean).mT @ (filled - mean) + left) / len(rows)
-        covariance = (0.5 * (covariance + covariance.mT) + ridge * eye) / (1.0 + ridge)
-    return covariance
 
 
 def column_order(inputs: Array, values: Array) -> NDArray[np.int64]:

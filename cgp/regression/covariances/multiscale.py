@@ -17,8 +17,8 @@ from torch import Tensor
 
 from cgp.kernels.base_kernels import BASE_KERNELS
 from cgp.kernels.markov_forms import markov_obstacle
-from cgp.regression.observations import completed_covariance
 
+from .completion import completed, ridge_by_hidden_stretches
 from .rows import FactorLoadings, Relations, RowKernel, principal_components
 from .structure import Structure, check_count, count
 from .wide import WIDE, factor_start, factors_by_scale
@@ -37,8 +37,7 @@ _FACTORS = 3  # of each component
 ABSENT = -12.0  # logarithm of the loading of an output's process that it starts without
 _FACTOR_SPREAD = 0.05  # between components, which would otherwise start with equal loadings
 _LONG_GAP = 0.25  # of the rows
-_RIDGE = 0.01  # of the covariance that relations start from
-_LEAST_LEFT = 0.02  # initial variance of what relations leave of an output
+_RIDGE = 0.01  # of the covariance that relations start from, where none is better than means
 _LEAST_SHARE = 0.05  # smallest initial share of an output's separate process in its variance
 _PERIODS = 10.0  # initial lengthscale of the drift of a cycle, in periods
 
@@ -62,8 +61,10 @@ class MultiScale(Structure):
             chosen by hidden values for more than fifty outputs (:func:`.factors_by_scale`).
         periods: periods of the cycles, in units of the input; "auto" detects up to three.
         related: whether outputs depend on each other by :class:`.Relations`, alike on all time scales, besides by
-            factors; None is yes where one has a gap of more than a quarter of the rows, and for at most fifty outputs:
-            its own values do not show how it depends on the others on time scales that long.
+            factors; None is yes where one has a gap of more than a quarter of the rows, and for at most fifty outputs,
+            if hidden stretches of them are nearer to what rows say of each other than to means: an output's own
+            values do not show how it depends on the others on time scales that long.
+        ridge: of the covariance that relations start from, in units of the variances; None is by hidden stretches.
     """
 
     name = "multiscale"
@@ -73,6 +74,7 @@ class MultiScale(Structure):
     num_factors: int | Sequence[int] | None = None
     periods: str | Sequence[float | str] = "auto"
     related: bool | None = None
+    ridge: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,6 +84,11 @@ class MultiScale(Structure):
             raise ValueError(f"num_factors: expected {self.num_scales} numbers, got {self.num_factors}")
         for each in self._shared:
             check_count("num_factors", each, 0)
+        if self.ridge is not None and not 0.0 < self.ridge < math.inf:
+            raise ValueError(f"ridge: expected a positive number or None, got {self.ridge!r}")
+        self._check_periods()
+
+    def _check_periods(self) -> None:
         if isinstance(self.periods, str) and self.periods != "auto":
             raise ValueError(f"periods: expected 'auto' or numbers, got {self.periods!r}")
         if not isinstance(self.periods, str):
@@ -105,13 +112,19 @@ class MultiScale(Structure):
             return replace(self, num_factors=counts).resolved(observations)
         if self.related is None:
             several = any(self._shared) and 1 < observations.num_outputs <= WIDE
-            return replace(self, related=several and _has_long_gap(observations)).resolved(observations)
+            ridge = self._ridge(observations) if several and _has_long_gap(observations) else None
+            return replace(self, related=ridge is not None, ridge=ridge).resolved(observations)
+        if self.related and self.ridge is None and observations.num_outputs > 1:
+            return replace(self, ridge=self._ridge(observations) or _RIDGE).resolved(observations)
         if isinstance(self.periods, str):
             order = np.argsort(observations.inputs[:, 0], kind="stable")
             seen = observations.observed.any(axis=0)
             found = strongest_periods(observations.inputs[order, 0], observations.values[order][:, seen])
             return replace(self, periods=tuple(found))
         return replace(self, periods=tuple(float(period) for period in self.periods))
+
+    def _ridge(self, observations: Observations) -> float | None:
+        return self.ridge or ridge_by_hidden_stretches(observations.standardised().table)
 
     def covariance(self, observations: Observations, kernel: str | Kernel) -> AdditiveKernel:
         """The covariance of rows, its time scales between the lags and the span of the observations."""
@@ -175,7 +188,7 @@ class MultiScale(Structure):
         if observations.bins or covariance.kernels[0].loadings.relations is None:
             start_at_factors(covariance, observations.correlation())
         else:
-            _start_at_relations(covariance, observations.table)
+            _start_at_relations(covariance, completed(observations.table, self.ridge or _RIDGE).covariance)
         return None
 
     def obstacle(self, observations: Observations, kernel: str | Kernel | None, num_inducing: int | None) -> str | None:
@@ -220,13 +233,13 @@ def start_at_factors(covariance: AdditiveKernel, correlation: Tensor) -> None:
 
 
 @torch.no_grad()
-def _start_at_relations(covariance: AdditiveKernel, values: Tensor) -> None:
-    """Initialise the relations of outputs from a table ``(N, P)``, and all components with what these leave of each."""
-    left = covariance.kernels[0].loadings.relations.set_covariance(completed_covariance(values, _RIDGE))
+def _start_at_relations(covariance: AdditiveKernel, between: Tensor) -> None:
+    """Initialise the relations of outputs from a covariance ``(P, P)``, and all components with what these leave."""
+    left = covariance.kernels[0].loadings.relations.set_covariance(between)
     generator, share = torch.Generator().manual_seed(0), 1.0 / len(covariance.kernels)
     for component in covariance.kernels:
         loadings = component.loadings
-        loadings.initialize(log_scales=0.5 * (share * left.clamp(min=_LEAST_LEFT)).log())
+        loadings.initialize(log_scales=0.5 * (share * left).log())
         if loadings.factors is not None:
             loadings.factors.copy_(_FACTOR_SPREAD * torch.randn(loadings.factors.shape, generator=generator).double())
 

@@ -39,6 +39,8 @@ __all__ = [
     "row_covariance",
 ]
 
+_PART = 0.1  # of a relation, the unit of its parameter
+
 COMPONENT_STEP = 3.0  # between the lengthscales at which components start
 
 
@@ -186,7 +188,9 @@ class Relations(PriorModule):
 
     .. math:: B = I + (b_{pq})_{q<p}, \qquad b_{pq} \sim N(0, 1)
 
-    What short time scales tell of an output that was observed for a short while is thus known of long ones.
+    What short time scales tell of an output that was observed for a short while is thus known of long ones. The
+    parameters are tenths of b: steps of one length move these less than other parameters, and they stay nearer to a
+    start that knows of long time scales what windows do not.
 
     Args:
         num_processes: number P of outputs.
@@ -197,17 +201,17 @@ class Relations(PriorModule):
 
     def __init__(self, num_processes: int) -> None:
         super().__init__()
-        self.register_normal("weights", torch.zeros(num_processes, num_processes).double(), 0.0, 1.0)
+        self.register_normal("parts", torch.zeros(num_processes, num_processes).double(), 0.0, 1.0 / _PART)
 
     def forward(self) -> Tensor:
         """B, unit lower triangular, ``(*batch, P, P)``."""
-        return self.weights.tril(-1) + torch.eye(self.weights.shape[-1], dtype=self.weights.dtype)
+        return _PART * self.parts.tril(-1) + torch.eye(self.parts.shape[-1], dtype=self.parts.dtype)
 
     def set_covariance(self, covariance: Tensor) -> Tensor:
         r"""Take B from a covariance :math:`\Sigma = B\,\mathrm{diag}(d)\,B^\top` ``(P, P)``; returns d, ``(P,)``."""
         root = torch.linalg.cholesky(covariance)
         scales = root.diagonal()
-        self.initialize(weights=(root / scales).tril(-1))
+        self.initialize(parts=(root / scales).tril(-1) / _PART)
         return scales.square()
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cgp.regression.observations import Grid, Observations, completed_covariance
+from cgp.regression.observations import Grid, Observations
 
 
 def table(count=60, outputs=3, seed=0):
@@ -76,18 +76,3 @@ def test_standardised_outputs_have_unit_variance():
     given = table().standardised()
     np.testing.assert_allclose(np.nanstd(given.values, axis=0), 1.0, rtol=1e-2)
     np.testing.assert_allclose(given.units.outputs.undo(given.values[:, given.units.numbers]), table().values)
-
-
-def test_the_covariance_of_a_column_that_ends_is_that_of_its_regression():
-    """In closed form: Anderson (1957), Maximum likelihood estimates for a normal distribution when some are missing."""
-    generator = np.random.default_rng(0)
-    x = generator.normal(size=400)
-    y = np.where(x < 0.5, 0.8 * x + 0.3 * generator.normal(size=400), np.nan)
-    slope, level = np.polyfit(x[x < 0.5], y[x < 0.5], 1)
-    left = np.mean((y - level - slope * x)[x < 0.5] ** 2)
-    expected = x.var() * np.array([[1.0, slope], [slope, slope**2]]) + [[0.0, 0.0], [0.0, left]]
-    table = torch.as_tensor(np.column_stack([x, y]))
-    np.testing.assert_allclose(completed_covariance(table, num_steps=400), expected, rtol=1e-6)
-    full = torch.as_tensor(generator.normal(size=(50, 3)))
-    ridged = (full.T.cov(correction=0) + 0.1 * torch.eye(3)) / 1.1
-    torch.testing.assert_close(completed_covariance(full, ridge=0.1), ridged)

@@ -23,7 +23,7 @@ def a_covariance(related: bool = True):
             component.loadings.factors += torch.randn(3, 2, generator=generator, dtype=torch.float64)
             component.loadings.log_scales += torch.randn(3, generator=generator, dtype=torch.float64)
     if relations is not None:
-        relations.initialize(weights=torch.randn(3, 3, generator=generator, dtype=torch.float64))
+        relations.initialize(parts=10 * torch.randn(3, 3, generator=generator, dtype=torch.float64))
     return covariance
 
 
@@ -49,7 +49,7 @@ def mixed(loadings: FactorLoadings, numbers: np.ndarray) -> np.ndarray:
     factors, scales = loadings.factors.detach().numpy(), loadings.log_scales.detach().exp().numpy()
     covariance = factors @ factors.T + np.diag(scales**2)
     if loadings.relations is not None:
-        B = np.eye(len(covariance)) + np.tril(loadings.relations.weights.detach().numpy(), -1)
+        B = np.eye(len(covariance)) + np.tril(0.1 * loadings.relations.parts.detach().numpy(), -1)
         covariance = B @ covariance @ B.T
     return covariance[np.ix_(numbers, numbers)]
 
@@ -134,11 +134,23 @@ def test_related_components_start_with_the_covariance_of_a_table():
     [(slice(10, 35), False), (slice(10, 36), True), (slice(0, 26), True), (slice(74, 100), True), (slice(0), False)],
 )
 def test_outputs_are_related_where_one_has_a_gap_of_over_a_quarter(gap: slice, related: bool):
-    y = np.random.default_rng(0).normal(size=(100, 3))
+    generator = np.random.default_rng(0)
+    y = generator.normal(size=(100, 1)).cumsum(0) + generator.normal(size=(100, 3))
     y[gap, 1] = np.nan
     given = Observations(np.arange(100.0)[:, None], y)
-    assert MultiScale().resolved(given).related is related
+    resolved = MultiScale().resolved(given)
+    assert resolved.related is related
+    assert (resolved.ridge is not None) is related
     assert MultiScale(num_factors=0).resolved(given).related is False  # independent, as was asked for
+
+
+def test_outputs_that_tell_nothing_of_each_other_are_not_related():
+    y = np.random.default_rng(0).normal(size=(100, 3)).cumsum(0)
+    y[:40, 1] = np.nan
+    given = Observations(np.arange(100.0)[:, None], y)
+    assert MultiScale().resolved(given).related is False
+    assert MultiScale(related=True).resolved(given).ridge == 0.01
+    assert MultiScale(related=True, ridge=0.2).resolved(given).ridge == 0.2
 
 
 @pytest.mark.parametrize(
@@ -148,6 +160,7 @@ def test_outputs_are_related_where_one_has_a_gap_of_over_a_quarter(gap: slice, r
         ({"num_factors": -1}, "num_factors: expected an integer of at least 0, got -1"),
         ({"periods": ()}, "shortest, longest: expected 0 < shortest <= longest, got 2 and 1"),
         ({"periods": [-1.0]}, "periods: expected positive numbers, got -1"),
+        ({"ridge": 0.0}, "ridge: expected a positive number or None, got 0.0"),
     ],
 )
 def test_lengths_and_counts_that_make_no_covariance_are_refused(options: dict, message: str):
