@@ -128,7 +128,7 @@ def test_a_relation_of_six_columns_is_known_beyond_a_short_stretch():
     outputs, places = given.units.outputs, every_process(torch.as_tensor(given.inputs[hidden]), 7)[:, -1]
     for related in (True, False):
         structure = MultiScale(num_scales=3, periods=(), related=related)
-        (model,) = Windows(num_steps=100).fit(Setting(given, structure), seed=0).models
+        (model,) = Windows(num_steps=300).fit(Setting(given, structure), seed=0).models
         with torch.no_grad():
             mean, variance = (each.numpy() for each in model.moments(places, noisy=True))
         error = mean - outputs.apply(truth)[hidden, -1]
