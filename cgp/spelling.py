@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["as_share", "counted", "meant"]
+__all__ = ["as_share", "counted", "listed", "meant"]
 
 
 def as_share(number: float) -> str:
@@ -60,6 +60,23 @@ def counted(count: int, one: str, more: str = "") -> str:
         ('1 row', '2 rows', '0 values have')
     """
     return f"{count} {one if count == 1 else more or f'{one}s'}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in a sentence.
+
+    Args:
+        names: at least one.
+
+    Returns:
+        With "and" before the last.
+
+    Example:
+        >>> listed(["lines"]), listed(["lines", "ridge", "trees"])
+        ('lines', 'lines, ridge and trees')
+    """
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _near(given: str, names: Iterable[str]) -> list[str]:

@@ -235,6 +235,7 @@ def method_scores(
     *,
     xlabel: str = "score",
     chosen: str | None = None,
+    ahead: str | None = None,
     figure: FigureBase | None = None,
 ) -> NDArray[np.object_]:
     """Scores of methods in several settings, smaller is better: a panel for each setting, a row for each method.
@@ -245,7 +246,9 @@ def method_scores(
         panels: For each setting, for each method, its score and the standard error; two of them to either side are
             drawn.
         xlabel: Name and unit of the scores.
-        chosen: Name of the method that is drawn in the second colour, as the recommended one.
+        chosen: Name of the method that is drawn in the second colour, as the recommended one; without, the dashed line
+            is the smallest score of each panel.
+        ahead: Name of one that was ahead of it, perhaps by chance: an open circle.
         figure: Figure or subfigure to draw in; without, a new one of two columns' width.
 
     Returns:
@@ -264,21 +267,24 @@ def method_scores(
     figure = new_figure(figure, width=WIDE, height=_FRAME + _ROW * len(methods))
     axes = np.atleast_1d(figure.subplots(1, len(panels), sharey=True))
     for ax, (title, scores) in zip(axes, panels.items(), strict=True):
-        _panel(ax, scores, chosen)
+        _panel(ax, scores, chosen, ahead)
         ax.xaxis.set_major_locator(MaxNLocator(max(2, min(4, _MOST_TICKS // len(panels)))))
         ax.set_title(title)
     axes[0].set_yticks(range(len(methods)), methods)
     axes[0].set_ylim(len(methods) - 0.5, -0.5)
     figure.supxlabel(xlabel, fontsize=8)
-    looks = {"smallest": {"color": GREY, **_BEST}}
     if chosen in methods:
-        looks["recommended"] = {"color": PALETTE[1], "marker": "o"}
+        looks = {"recommended": {"color": GREY, **_BEST, "marker": "o", "mfc": PALETTE[1], "mec": PALETTE[1]}}
+    else:
+        looks = {"smallest": {"color": GREY, **_BEST}}
+    if ahead in methods:
+        looks["ahead, but not surely"] = {"color": PALETTE[0], "marker": "o", "mfc": "white"}
     handles = [Line2D([], [], label=label, **look) for label, look in looks.items()]
     figure.legend(handles=handles, loc="outside lower right", ncols=2)
     return np.asarray(axes, dtype=np.object_)
 
 
-def _panel(ax: Any, scores: Mapping[str, tuple[float, float]], chosen: str | None) -> None:
+def _panel(ax: Any, scores: Mapping[str, tuple[float, float]], chosen: str | None, ahead: str | None) -> None:
     values = np.array([score for score, _ in scores.values()])
     best = float(values.min())
     limit = best + _LIMIT * max(float(np.median(values)) - best, 1e-9)
@@ -291,7 +297,9 @@ def _panel(ax: Any, scores: Mapping[str, tuple[float, float]], chosen: str | Non
                         fontsize=7, color=colour)  # fmt: skip
             continue
         width = 2 * error if np.isfinite(error) else 0.0
-        ax.errorbar(score, row, xerr=width, fmt="o", color=colour)
-    ax.axvline(best, color=GREY, **_BEST)
+        ax.errorbar(score, row, xerr=width, fmt="o", color=colour, mfc="white" if name == ahead else colour)
+    line, _ = scores.get(chosen or "", (best, 0.0))
+    if line <= limit:
+        ax.axvline(line, color=GREY, zorder=0, **_BEST)
     ax.grid(axis="y", color=PALE, lw=0.6)
     ax.tick_params(axis="y", length=0)

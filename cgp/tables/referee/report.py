@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 from cgp.comparisons import Difference, aligned, critical_value
 from cgp.extras import needs_extra
-from cgp.spelling import counted
+from cgp.spelling import counted, listed
 from cgp.tables.conformal import Conformal, interval_scores
 from cgp.tables.masking import HiddenBlocks
 
@@ -31,6 +31,7 @@ LEAST_GAIN = 0.02
 """Smallest gain in NLL that a less simple method is worth, in nats a value."""
 
 _ONE_ERROR = float(norm.sf(1.0))
+_LEAD = 2.0  # standard errors from which a lead is named although it is not shown
 _NAMED = 0.9  # of a squared error, below which a lower one is named although it may be chance
 
 FEWEST_BLOCKS = 10
@@ -237,6 +238,9 @@ class GapReport:
     def plot(self) -> Figure:
         """Draw the NLL of every method by class of gap, with twice the standard error of its mean.
 
+        The recommended method is orange, and a dashed line in each panel; a circle is one that was ahead of it in the
+        mean by two standard errors, of too few blocks to be sure.
+
         Returns:
             A figure with a panel for each class.
         """
@@ -249,7 +253,7 @@ class GapReport:
             }
             for label in self.strata.weights
         }
-        axes = plotting.method_scores(panels, xlabel="NLL in nats", chosen=self.method)
+        axes = plotting.method_scores(panels, xlabel="NLL in nats", chosen=self.method, ahead=self._leader())
         return axes[0].figure
 
     def _interval_rows(self) -> list[list[str]]:
@@ -260,57 +264,67 @@ class GapReport:
         return rows
 
     def _advice(self) -> str:
-        """The method, and those that it is better than."""
+        """The method, which one was ahead of it, and those that it is better than."""
         method, names = self.method, list(self.trials)
-        simpler = names[: names.index(method)]
+        simpler, leader = names[: names.index(method)], self._leader()
         ahead = [name for name in simpler if self.is_ahead(method, name)]
-        level = [name for name in simpler if name not in ahead]
-        few = [name for name in level if self._is_cut_off(method, name)]
-        level = [name for name in level if name not in few]
+        leads = [name for name in simpler if name not in ahead and self._leads(method, name)]
+        level = [name for name in simpler if name not in (*ahead, *leads)]
         parts = []
         if self.default in names[names.index(method) + 1 :]:
-            parts.append(f"its NLL less that of {self.default} is {self.difference(method, self.default)} nats a value")
+            loss = self.difference(method, self.default)
+            parts.append(f"Its NLL less that of {self.default} is {loss} nats a value.")
+        if leader is not None:
+            parts.append(f"{_capital(leader)} was ahead of it {self._by(leader, [method])}, but {self._too_few()}")
         if ahead:
-            parts.append(f"its NLL is below that of {self._gains(ahead)} nats a value{self._where(ahead)}")
+            parts.append(f"It is ahead of {_others(ahead, simpler)} {self._by(method, ahead)}{self._where(ahead)}.")
+        if leads:
+            parts.append(f"It was ahead of {_others(leads, simpler)} {self._by(method, leads)}, but {self._too_few()}")
         if level:
             among = f" among comparisons of {len(names)} methods" if len(names) > 2 else ""
-            parts.append(f"that it differs from {self._gains(level)} nats may be chance{among}")
-        if few:
-            parts.append(f"that its NLL is below that of {self._gains(few)} nats is not shown by {self._fewest()}")
-        first = f"{method[0].upper()}{method[1:]} is enough" if parts and not simpler else f"Use {method}"
-        return f"{first}{': ' if parts else ''}{'; '.join(parts)}{self._of_values()}."
+            parts.append(f"That it differs from {_others(level, simpler)} may be chance{among}.")
+        first = f"{_capital(method)} is enough." if parts and not simpler else f"Use {method}."
+        return " ".join([first, *parts, *self._of_values(leader)])
 
-    def _is_cut_off(self, method: str, other: str) -> bool:
-        """Whether a method would be claimed to be better than another one, were its standard error known."""
-        return self._is_beyond(self._difference(method, other, None)[0], math.inf, LEAST_GAIN)
+    def _leader(self) -> str | None:
+        """The method of the lowest NLL, if its lead over the recommended one is not shown, but may be seen."""
+        best = min(self.trials, key=self.nll)
+        return best if self._leads(best, self.method) else None
 
-    def _fewest(self) -> str:
+    def _leads(self, method: str, other: str) -> bool:
+        """Whether a method was ahead of another one by two standard errors, whatever else was compared."""
+        return (-self.difference(method, other)).exceeds(LEAST_GAIN, _LEAD)
+
+    def _by(self, method: str, others: list[str]) -> str:
+        """The least lead over others."""
+        gain = min((-self.difference(method, name) for name in others), key=lambda each: each.mean)
+        return f"by {gain.mean:.3f} ± {gain.error:.3f} nats a value{' or more' * (len(others) > 1)}"
+
+    def _too_few(self) -> str:
         """The class of gaps with the fewest hidden blocks, and what hides more."""
         counts = {label: self._strata(label).num_blocks for label in self.strata.weights}
         least = min(counts, key=lambda label: counts[label])
-        more = 2 * (int(self.hidden.maskings.max()) + 1)
-        return f"{counted(counts[least], 'hidden block')} for {_described(least)} (maskings={more} hides more)"
+        count, more = counts[least], 2 * (int(self.hidden.maskings.max()) + 1)
+        are = f"{counted(count, 'hidden block')} for {_described(least)} {'is' if count == 1 else 'are'}"
+        return f"{are} too few to be sure: maskings={more} hides more."
 
-    def _of_values(self) -> str:
+    def _of_values(self, leader: str | None) -> list[str]:
         """The method of the lowest squared error, if it is below that of the recommended one clearly, or by a tenth."""
         errors = {name: trial.scores.squared_error for name, trial in self.trials.items()}
         best, method = min(errors, key=lambda name: self.strata.mean(errors[name])), self.method
         first, second = (self.strata.mean(errors[name]) for name in (best, method))
         is_shown = self._is_claimed(*self.strata.difference(errors[best] - errors[method]), None, 0.0)
         if best == method or (not is_shown and first > _NAMED * second):
-            return ""
-        shown = "" if is_shown else ", which may be chance"
-        return f"; for values alone, {best}: squared error {first:.4f} against {second:.4f}{shown}"
-
-    def _gains(self, others: list[str]) -> str:
-        gains = [(name, self.difference(name, self.method)) for name in others]
-        return ", ".join(f"{name} by {gain.mean:.4f} ± {gain.error:.4f}" for name, gain in gains)
+            return []
+        shown = "" if is_shown or best == leader else ", which may be chance"
+        which = "too" if best == leader else best
+        return [f"For values alone, {which}: squared error {first:.4f} against {second:.4f}{shown}."]
 
     def _where(self, others: list[str]) -> str:
         """The lengths of gap at which the recommended method is ahead of others, unless it is ahead at all."""
         classes = list(self.strata.weights)
         shown = [label for label in classes if any(self.is_ahead(self.method, name, label) for name in others)]
-        return f", shown at {' and '.join(map(_described, shown))}" if shown and len(classes) > 1 else ""
+        return f", shown at {listed(map(_described, shown))}" if shown and len(classes) > 1 else ""
 
     def _is_enough(self, method: str, other: str) -> bool:
         """Whether a method is worse than another one by next to nothing."""
@@ -358,6 +372,16 @@ class GapReport:
     def _check(self, method: str) -> None:
         if method not in self.trials:
             raise ValueError(f"method: expected one of {list(self.trials)}, got {method!r}")
+
+
+def _capital(name: str) -> str:
+    """A name at the beginning of a sentence."""
+    return f"{name[0].upper()}{name[1:]}"
+
+
+def _others(names: list[str], simpler: list[str]) -> str:
+    """Some of the methods that are simpler than the recommended one."""
+    return "all simpler methods" if len(names) > 1 and names == simpler else listed(names)
 
 
 def _described(label: str, between: str = " ") -> str:

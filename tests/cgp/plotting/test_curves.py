@@ -156,13 +156,24 @@ def test_symmetric_matrix_has_no_asymmetry_and_negative_ones_are_centred():
     assert low == -high == -np.abs(symmetric).max()
 
 
-def test_scores_say_which_method_is_recommended():
-    panels = {"gaps of 1": {"lines": (0.1, 0.02), "ridge": (0.3, 0.1)}}
-    for chosen, expected in ((None, ["smallest"]), ("ridge", ["smallest", "recommended"])):
-        figure = Figure(layout="constrained")
-        plotting.method_scores(panels, chosen=chosen, figure=figure)
-        (shown,) = figure.legends
-        assert [text.get_text() for text in shown.get_texts()] == expected
+@pytest.mark.parametrize(
+    ("marked", "line", "said"),
+    [
+        ({}, 0.1, ["smallest"]),
+        ({"chosen": "ridge"}, 0.3, ["recommended"]),
+        ({"chosen": "ridge", "ahead": "lines"}, 0.3, ["recommended", "ahead, but not surely"]),
+    ],
+)
+def test_the_line_through_scores_is_the_recommended_method(marked, line, said):
+    """Or the smallest score, where none is recommended; one that was ahead is a circle."""
+    figure = Figure(layout="constrained")
+    (ax,) = plotting.method_scores({"gaps of 1": {"lines": (0.1, 0.02), "ridge": (0.3, 0.1)}}, figure=figure, **marked)
+    (dashed,) = (each for each in ax.lines if each.is_dashed())
+    assert set(dashed.get_xdata()) == {line}
+    (shown,) = figure.legends
+    assert [text.get_text() for text in shown.get_texts()] == said
+    open_ones = [each.lines[0].get_markerfacecolor() == "white" for each in ax.containers]
+    assert open_ones == ["ahead" in marked, False]
 
 
 @pytest.mark.parametrize("panels", [1, 2, 4, 6])

@@ -102,7 +102,7 @@ def test_what_is_better_is_claimed_by_how_much():
     assert report.method == "good"
     assert report.is_ahead("good", "poor")
     assert report.difference("poor", "good").mean == pytest.approx(np.log(4.0), abs=0.1)
-    assert report.sentence.startswith("Use good: its NLL is below that of poor by 1.")
+    assert report.sentence.startswith("Use good. It is ahead of poor by 1.")
     assert report.strata.mean(report.trials["good"].scores.coverage) == pytest.approx(0.95, abs=0.03)
 
 
@@ -123,8 +123,9 @@ def test_the_simplest_method_that_is_hardly_worse_is_enough(gains, chosen):
     nll = common + np.array(gains)[:, None] + 0.05 * rng.normal(size=(len(gains), 200))
     report = report_of(nll)
     assert report.method == f"method {chosen}"
-    assert report.sentence.startswith("Use method 1: its NLL" if chosen else "Method 0 is enough: its NLL less that of")
-    assert ("is below that of method 0 by" in report.sentence) == bool(chosen)
+    enough = "Use method 1. It" if chosen else f"Method 0 is enough. Its NLL less that of {report.default} is "
+    assert report.sentence.startswith(enough)
+    assert ("It is ahead of method 0 by" in report.sentence) == bool(chosen)
 
 
 def test_few_blocks_leave_the_default_and_say_so():
@@ -144,18 +145,35 @@ def test_chance_is_said_of_small_leads_and_few_blocks_of_large_ones(count, gain,
     rng = np.random.default_rng(1)
     labels = np.array(["1"] * 20 + ["17-64"] * count)
     report = report_of(0.2 * rng.normal(size=(2, len(labels))) + np.array([[gain], [0.0]]), labels)
-    lead = f"method 0 by {report.difference('method 0', 'method 1').mean:.4f} ± "
+    lead = f"method 0 by {report.difference('method 0', 'method 1').mean:.3f} ± "
     sentences = {
-        "few": f"that its NLL is below that of {lead}",
-        "ahead": f": its NLL is below that of {lead}",
-        "chance": f": that it differs from {lead}",
+        "few": f"Use method 1. It was ahead of {lead}",
+        "ahead": f"Use method 1. It is ahead of {lead}",
+        "chance": "Use method 1. That it differs from method 0 may be chance.",
     }
-    assert {name: text in report.sentence for name, text in sentences.items()} == {
+    assert {name: report.sentence.startswith(text) for name, text in sentences.items()} == {
         name: name == said for name in sentences
     }
-    assert ("may be chance" in report.sentence) == (said == "chance")
-    cause = "nats is not shown by 3 hidden blocks for gaps of 17-64 rows (maskings=2 hides more)."
+    cause = "but 3 hidden blocks for gaps of 17-64 rows are too few to be sure: maskings=2 hides more."
     assert (cause in report.sentence) == ("hidden block" in report.sentence) == (said == "few")
+
+
+def test_a_method_that_was_ahead_of_the_default_is_named_and_drawn():
+    """By two standard errors, but of too few long gaps to be sure; its lower squared error is no further sentence."""
+    rng = np.random.default_rng(0)
+    nll = 0.2 * rng.normal(size=(5, 22)) + np.array([[0.7], [0.8], [0.9], [0.6], [0.0]])
+    report = dataclasses.replace(report_of(nll, ["1"] * 20 + ["17–64"] * 2), default="method 3")
+    lead = report.difference("method 3", "method 4")
+    assert 2 * lead.error < lead.mean
+    assert not report.is_ahead("method 4", "method 3")
+    assert report.sentence == (
+        f"Use method 3. Method 4 was ahead of it by {lead.mean:.3f} ± {lead.error:.3f} nats a value, but 2 hidden "
+        "blocks for gaps of 17–64 rows are too few to be sure: maskings=2 hides more. That it differs from all simpler "
+        "methods may be chance among comparisons of 5 methods. For values alone, too: squared error "
+        f"{report.nll('method 4'):.4f} against {report.nll('method 3'):.4f}."
+    )
+    (legend,) = report.plot().legends
+    assert [text.get_text() for text in legend.get_texts()] == ["recommended", "ahead, but not surely"]
 
 
 @pytest.mark.parametrize(
@@ -173,11 +191,11 @@ def test_a_method_of_clearly_smaller_errors_is_named_for_values(blocks, gain, sa
     report = dataclasses.replace(report, trials=trials)
     assert report.method == "method 1"
     means = squares.mean(axis=1)
-    clause = f"; for values alone, method 0: squared error {means[0]:.4f} against {means[1]:.4f}"
+    clause = f" For values alone, method 0: squared error {means[0]:.4f} against {means[1]:.4f}"
     assert (f"{clause}." in report.sentence) == said
     is_lower = means[0] < 0.9 * means[1]
     assert (f"{clause}, which may be chance." in report.sentence) == (is_lower and not said)
-    assert ("for values alone" in report.sentence) == is_lower
+    assert ("For values alone" in report.sentence) == is_lower
 
 
 def test_a_later_method_replaces_the_default_only_with_a_claim():
