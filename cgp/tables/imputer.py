@@ -34,7 +34,7 @@ from .frames.table import Table, appended, check_is_table, merged, read_table
 from .known import known_sums, warn_of_beyond
 from .panel import FilledPanel, Panel, panel_options
 from .tails import Tails, learned_tails, tail_passes
-from .transforms.choice import asked_to_change, chosen_transforms, has_atoms
+from .transforms.choice import asked_to_change, check_transforms, chosen_transforms, has_atoms
 from .transforms.kinds import Transform
 
 __all__ = ["CorrelatedGPImputer"]
@@ -278,6 +278,7 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         table = other._read(X, reset=True)
         sums = known_sums(totals, table, other._axis)
         summed = () if sums is None else np.unique(sums.outputs).tolist()
+        check_transforms(self.transforms, table, summed)
         curved = asked_to_change(self.transforms, table, summed)
         linear = None if sums is None else sums.without(curved)
         other._curved = sums if curved else None

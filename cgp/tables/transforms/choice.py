@@ -21,7 +21,15 @@ from .columns import Transforms
 from .kinds import BoxCox, Logit, Rectified, Transform, Unchanged, YeoJohnson
 from .names import AUTO, check_name
 
-__all__ = ["as_they_are", "asked_to_change", "chosen_transforms", "has_atoms", "restored_setting", "setting_content"]
+__all__ = [
+    "as_they_are",
+    "asked_to_change",
+    "check_transforms",
+    "chosen_transforms",
+    "has_atoms",
+    "restored_setting",
+    "setting_content",
+]
 
 Array = NDArray[Any]
 
@@ -56,21 +64,7 @@ def chosen_transforms(asked: Any, table: Table, summed: Sequence[int] = ()) -> T
     """
     names, order = tuple(table.names), ordered_rows(table.inputs)
     inputs, values = table.inputs[order], table.values[order]
-    wishes = _wishes(asked, table, values, with_ends=not len(summed))  # with sums an end of a column is a value
-    for p in summed:
-        if wishes[p] == AUTO:
-            wishes[p] = Unchanged()
-        elif wishes[p] != Unchanged() and np.isnan(table.values[:, p]).all():
-            raise ValueError(
-                f"totals: expected readings in a column that is transformed, got none for {names[p]!r}: totals do not "
-                f"say what its values are like; transforms={{{names[p]!r}: None}}, or add readings"
-            )
-    kinds = [wish if isinstance(wish, Transform) else Unchanged() for wish in wishes]
-    _check_values(Transforms(tuple(kinds), names), table.values)
-    candidates = [
-        [] if isinstance(wish, Transform) else _candidates(wish, column, name)
-        for wish, column, name in zip(wishes, values.T, names, strict=True)
-    ]
+    wishes, kinds, candidates = _options(asked, table, values, summed)
     for _ in range(2 * any(candidates)):  # the second time with the others transformed
         features = _features(kinds, values)
         kinds = [
@@ -78,6 +72,11 @@ def chosen_transforms(asked: Any, table: Table, summed: Sequence[int] = ()) -> T
             for p, options in enumerate(candidates)
         ]
     return Transforms(tuple(kinds), names)
+
+
+def check_transforms(asked: Any, table: Table, summed: Sequence[int] = ()) -> None:
+    """Refuse what :func:`chosen_transforms` refuses, without the work of choosing."""
+    _options(asked, table, table.values[ordered_rows(table.inputs)], summed)
 
 
 def as_they_are(asked: Any, table: Table) -> dict[Any, Any]:
@@ -125,6 +124,28 @@ def _by_column(asked: Any, table: Table) -> list[Any]:
     return [asked.get(key, AUTO) for key in keys]
 
 
+def _options(
+    asked: Any, table: Table, values: Array, summed: Sequence[int]
+) -> tuple[list[str | Transform], list[Transform], list[Sequence[Transform]]]:
+    """What each column, of ordered values, is to have, what it has so far, and what it may have where that is open."""
+    wishes = _wishes(asked, table, values, with_ends=not len(summed))  # with sums an end of a column is a value
+    for p in summed:
+        if wishes[p] == AUTO:
+            wishes[p] = Unchanged()
+        elif wishes[p] != Unchanged() and np.isnan(table.values[:, p]).all():
+            raise ValueError(
+                f"totals: expected readings in a column that is transformed, got none for {table.names[p]!r}: totals "
+                f"do not say what its values are like; transforms={{{table.keys[p]!r}: None}}, or add readings"
+            )
+    kinds = [wish if isinstance(wish, Transform) else Unchanged() for wish in wishes]
+    _check_values(Transforms(tuple(kinds), tuple(table.names)), table.values)
+    candidates = [
+        [] if isinstance(wish, Transform) else _candidates(wish, column, name, key)
+        for wish, column, name, key in zip(wishes, values.T, table.names, table.keys, strict=True)
+    ]
+    return wishes, kinds, candidates
+
+
 def _wishes(asked: Any, table: Table, values: Array, *, with_ends: bool = True) -> list[str | Transform]:
     """What each column, of ordered values, is to have: of "auto", the end that many are at, but in wide tables."""
     wishes = [_wish(each) for each in _by_column(asked, table)]
@@ -142,16 +163,17 @@ def _wish(asked: Any) -> str | Transform:
     return str(asked)
 
 
-def _candidates(wish: str, column: Array, name: Any) -> Sequence[Transform]:
+def _candidates(wish: str, column: Array, name: Any, key: Any) -> Sequence[Transform]:
     """What a column may have, the first being what it has unless another is better."""
     seen = column[~np.isnan(column)]
-    if wish != AUTO:
+    if wish != AUTO and len(seen):
         made = _FAMILIES[wish](seen)
         if not made:
+            end = f" to {_RANGES[-1]:g}" if wish == Logit.name else " on"
             raise ValueError(
-                f"transforms: expected values from 0 on in column {name!r} for {wish!r}, and up to {_RANGES[-1]:g} for "
-                f"'logit', got {seen.min():g} to {seen.max():g}: BoxCox(lower=…), Logit(lower=…, upper=…) and "
-                "'yeo-johnson' take others"
+                f"transforms: expected values from 0{end} in column {name!r} for {wish!r}, got {seen.min():g} to "
+                f"{seen.max():g}: transforms={ {key: YeoJohnson.name}!r} takes any, transforms={ {key: None}!r} leaves "
+                "the column as it is"
             )
         return made
     if not _is_continuous(seen):

@@ -583,8 +583,20 @@ def test_filled_values_below_zero_are_named_and_transforms_have_none(file, capsy
     assert run(file, "--transforms", "rain=box-cox") == 0
     assert "warning: below 0" not in capsys.readouterr().err
     assert pd.read_csv(file.with_name("out.csv"))["rain"].min() >= 0
-    assert run(file, "--transforms", "log") == 2  # level is negative
-    assert "cgp fill: --transforms: expected values from 0 on in column 'level'" in capsys.readouterr().err
+
+
+def test_values_that_a_transform_does_not_take_are_refused_at_once(file, capsys, monkeypatch):
+    """Nothing is announced or fitted, and the advice can be typed."""
+    monkeypatch.setattr(commands.fill, "_LONG", 0.0)
+    assert run(file, "--transforms", "warm=log") == 2
+    understood, _, said = capsys.readouterr().err.partition("cgp fill: ")
+    assert "s on one core" not in understood
+    assert said == (
+        "--transforms: expected values from 0 on in column 'warm' for 'log', got -1 to 0.97: "
+        "--transforms warm=yeo-johnson takes any, --transforms warm=none leaves the column as it is\n"
+    )
+    assert run(file, "--transforms", "warm=yeo-johnson") == 0
+    assert "s on one core" in capsys.readouterr().err
 
 
 def test_a_bare_kind_is_for_the_columns_that_are_not_named(file, capsys):

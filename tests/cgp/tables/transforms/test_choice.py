@@ -152,13 +152,17 @@ def test_the_argument_goes_through_json(asked):
     [
         ("sqrt", "transforms: expected one of .*'box-cox'.*, an object such as BoxCox.., or None, got 'sqrt'"),
         ({5: "log"}, r"transforms: expected columns to fill, \[0, 1, 2\], got \[5\]"),
-        ({1: "log"}, "transforms: expected values from 0 on in column 'column 1' for 'log'"),
+        ({1: "log"}, r"from 0 on in column 'column 1' for 'log', got -.*: transforms=\{1: 'yeo-johnson'\} takes any, "),
+        ({1: "logit"}, "transforms: expected values from 0 to 100 in column 'column 1' for 'logit'"),
         ({1: BoxCox()}, "transforms: expected values from 0 to inf in column 'column 1'"),
     ],
 )
 def test_what_a_column_cannot_have_is_refused(asked, message):
-    with pytest.raises(ValueError, match=message):
-        CorrelatedGPImputer(transforms=asked, **QUICK).fit(skewed())
+    """By the estimate, too: nothing is announced that cannot be."""
+    imputer = CorrelatedGPImputer(transforms=asked, **QUICK)
+    for call in (imputer.fit, imputer.estimate):
+        with pytest.raises(ValueError, match=message):
+            call(skewed())
 
 
 def test_a_later_value_that_has_no_logarithm_is_named():
