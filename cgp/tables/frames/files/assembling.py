@@ -69,7 +69,7 @@ def wide(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> Asse
     absent = lacking = ""
     if options.every is not None:
         places = _with_further(places, rows, options.every)
-        notes = [*notes, f"{counted(len(places) - len(cells), 'row is', 'rows are')} added{_if_between(places, rows)}"]
+        notes = [*notes, *_if_between(places, rows)]
     elif rows.times is not None:
         count, step = _absent(rows.times)
         if count:
@@ -97,7 +97,8 @@ def pivoted(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> A
         raise UnclearError(f"expected one row for each {series!r} and {time!r}, got several: {twice}")
     order = [*dict.fromkeys(cells[series])]
     places = pd.Series(np.arange(len(cells)), index=keys).unstack(fill_value=-1)[order].rename_axis(columns=None)
-    notes = [f"{len(order)} series of {series!r}: {', '.join(map(repr, order[:6]))}{' …' if len(order) > 6 else ''}"]
+    names = f"{', '.join(map(repr, order[:6]))}{' …' if len(order) > 6 else ''}"
+    notes = [f"{counted(len(cells), 'line')} of {len(order)} series of {series!r}: {names}"]
     absent = lacking = ""
     if options.every is not None:
         places = _with_further(places, rows, options.every)
@@ -172,15 +173,13 @@ def _with_further(places: Any, rows: Rows, every: str) -> Any:
     return pd.concat([places, pd.DataFrame(-1, index=added, columns=places.columns)]).sort_index(kind="stable")
 
 
-def _if_between(places: Any, rows: Rows) -> str:
+def _if_between(places: Any, rows: Rows) -> list[str]:
     """What is said of further rows between rows that are at their usual distance: nothing where there are none."""
     usual = usual_step(rows.times)
     if not _WIDER * usual_step(places.index.to_series()) < usual:
-        return ""
-    return (
-        f", {len(places)} in all: rows are mostly {said_step(usual)} apart, and sums count each further one between "
-        "two of them as a reading, totals of rain, too"
-    )
+        return []
+    said = f"rows of the file are mostly {said_step(usual)} apart, and sums count each further one between two of them"
+    return [f"{said} as a reading, totals of rain, too"]
 
 
 def _refuse_unfit(times: Any, every: str) -> None:

@@ -141,7 +141,7 @@ def _understood(source: Source, layout: Layout, rows: Rows, columns: Columns, as
     below = [f"{counted(halved, one, more)} as half of it: intervals do not know that"] if halved else []
     twins = _said_twins(layout, is_long=bool(assembled.series))
     notes = [*layout.repeated, *twins, *assembled.notes, *taken, *below]
-    said = _said_rows(rows, len(layout.rows))
+    said = _said_rows(rows, assembled)
     return Understood(f"{source.said}{form}", header + left, said, counts, columns.left, assembled.lacking, notes)
 
 
@@ -154,11 +154,14 @@ def _said_twins(layout: Layout, *, is_long: bool) -> list[str]:
     return [f"{lines_are}: {they} once, and what is filled is written into each{otherwise}"]
 
 
-def _said_rows(rows: Rows, count: int) -> str:
+def _said_rows(rows: Rows, assembled: Assembled) -> str:
+    """Those of the frame: the columns are counted with what was added, too."""
+    count, added = len(assembled.frame), int((assembled.places < 0).all(axis=1).sum())
+    of_them = f", {added} of them added" if added else ""
     if not rows.labels:
         return f"{count}, taken in their order ({option('index', 'COLUMN')} names a column)"
     form = f" ({rows.said})" if rows.said else ""
     labels = [*rows.labels.values()]
     span = f": {labels[0].min()} to {labels[0].max()}" if len(labels) == 1 else ""
     step = f", mostly {said_step(usual_step(rows.times))} apart" if rows.times is not None and count > 1 else ""
-    return f"{count}, known by {', '.join(map(repr, rows.labels))}{form}{span}{step}"
+    return f"{count}{of_them}, known by {', '.join(map(repr, rows.labels))}{form}{span}{step}"

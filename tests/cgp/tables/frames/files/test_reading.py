@@ -13,6 +13,7 @@ from cgp.tables.frames.files.options import UnclearError
 
 ROOT = Path(__file__).parents[5]
 HOURLY = "time;a;note\n2024-01-30 00:00;1,5;x\n2024-01-30 01:00;;\n2024-01-30 04:00;2,5;y\n"
+LONG = "site,day,level\nN,2020-01-30,1.5\nS,2020-01-30,\nN,2020-01-31,2.5\nN,2020-02-01,3.5\nS,2020-02-01,4.5\n"
 
 
 @pytest.fixture
@@ -99,10 +100,27 @@ def test_further_rows_have_the_zone_of_the_others(read):
 
 def test_rows_between_the_usual_ones_are_said(read):
     daily = "day,rain\n" + "".join(f"2024-01-{day:02d},{day % 7}\n" for day in range(1, 29) if day != 9)
-    between = read(daily, every="6h").understood
-    said = "82 rows are added, 109 in all: rows are mostly 1 d apart, and sums count each further one between two of"
-    assert said in str(between)
-    assert str(read(daily, every="1D").understood).endswith("1 row is added")
+    said = "rows of the file are mostly 1 d apart, and sums count each further one"
+    assert said in str(read(daily, every="6h").understood)
+    assert said not in str(read(daily, every="1D").understood)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "said"),
+    [
+        (HOURLY, {}, ("3, known", "2 values, 1 missing")),
+        (HOURLY, {"every": "1h"}, ("5, 2 of them added, known", "2 values, 3 missing")),
+        (LONG, {"long": ["site", "day", "level"]}, ("3, known", "3 values, 0 missing")),
+        (LONG.replace("02-01", "02-02"), {"long": ["site", "day", "level"], "every": "1D"},
+         ("4, 1 of them added, known", "3 values, 1 missing")),
+    ],
+)  # fmt: skip
+def test_rows_and_columns_are_counted_alike(read, text, options, said):
+    """With the rows that are added; lines of a long file are no rows."""
+    lines = [line[14:] for line in str(read(text, **options).understood).splitlines()]
+    assert lines[2].startswith(said[0])
+    assert lines[3].endswith(said[1])
+    assert any(line.startswith("5 lines of 2 series of 'site'") for line in lines) == ("long" in options)
 
 
 def test_further_rows_need_times(read):
@@ -110,9 +128,6 @@ def test_further_rows_need_times(read):
         read("a,b\n1,2\n3,\n", every="1h")
     with pytest.raises(UnclearError, match="expected rows that are known by times, got 't'"):
         read("t,b\n1,2\n3,\n", every="1h")
-
-
-LONG = "site,day,level\nN,2020-01-30,1.5\nS,2020-01-30,\nN,2020-01-31,2.5\nN,2020-02-01,3.5\nS,2020-02-01,4.5\n"
 
 
 def test_series_below_each_other(read):
