@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from cgp.functional.gaussians import lazy
-from cgp.functional.linalg import cholesky, solve_lower
+from cgp.functional.linalg import NotPositiveDefiniteError, cholesky, solve_lower
 from cgp.kernels.base_kernels import base_gram
 from cgp.kernels.canonical_kernel import process_numbers, rows_of
 from cgp.regression.covariances.rows import has_common_inputs
@@ -236,7 +236,7 @@ def compressed_log_evidence(grams: Tensor, rows: CompressedRows) -> Tensor:
         ``(*batch,)``, in nats.
 
     Raises:
-        NotPositiveDefiniteError: if B cannot be factored.
+        NotPositiveDefiniteError: if B cannot be factored, or J is not finite.
 
     Source:
         Bruinsma et al. (2020), Scalable exact inference in multi-output Gaussian processes, section 2.2, on the
@@ -332,6 +332,8 @@ class _Evidence(torch.autograd.Function):
 
 def _factored(grams: Tensor, precision: Tensor, pull: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """C ``(*batch, N, R, R)``, u of h = C u ``(*batch, N, R)``, and the factor of B ``(*batch, N R, N R)``."""
+    if not torch.isfinite(precision).all():  # at the end of too long a step: a search takes a shorter one
+        raise NotPositiveDefiniteError("information of the rows: expected finite numbers; check the scale of y")
     values, vectors = torch.linalg.eigh(precision)
     positive = values > _RANK * values.amax(-1, keepdim=True)
     scale = torch.where(positive, values, 0.0).sqrt()

@@ -5,6 +5,8 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal
 
+from cgp.functional.linalg import NotPositiveDefiniteError
+from cgp.regression import MAP, CorrelatedGPRegressor
 from cgp.regression.solvers.compressed import CompressedPosterior, compress_rows, compressed_log_evidence
 
 ROWS, OUTPUTS, RANK, ASKED = 5, 6, 2, 3
@@ -57,6 +59,23 @@ def test_evidence_is_the_density_of_all_observations(gaps):
 def test_gradients_are_those_of_finite_differences(gaps):
     values = [value.requires_grad_() for value in problem(gaps)[2]]
     assert torch.autograd.gradcheck(lambda *given: evidence(gaps, *given), values)
+
+
+def test_an_overflow_is_refused_as_other_objectives_that_have_no_value():
+    """A search that has stepped too far then takes a shorter step."""
+    roots, loadings, log_noise, residual = problem("some")[2]
+    with pytest.raises(NotPositiveDefiniteError, match="information of the rows: expected finite numbers"):
+        evidence("some", roots, 1e200 * loadings, log_noise, residual)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_constant_output_beside_repeated_rows_is_fitted():
+    """Its noise falls to its floor, and a step from there may overflow the other outputs'."""
+    rng, x = np.random.default_rng(5), np.repeat(np.arange(20.0), 5)[:, None]
+    y = np.column_stack([np.sin(x[:, 0] / 3), np.ones(100), rng.normal(size=100)])
+    y[rng.random(y.shape) < 0.1] = np.nan
+    fitted = CorrelatedGPRegressor(structure="coregionalised", inference=MAP(max_steps=10), random_state=0).fit(x, y)
+    np.testing.assert_allclose(fitted.predict(x)[:, 1], 1.0, atol=1e-3)
 
 
 def test_batches_are_their_members():
