@@ -152,7 +152,7 @@ def _write_parts(
         for head, part in zip(heads, parts, strict=True):
             write = digits.write_error if head.endswith("std") else digits.write
             columns[head.format(name)] = _cells(map(write, part[name]), digits, path)
-    _write_frame(pd.DataFrame(columns, index=parts[0].index), table, path)
+    table.write_answer(pd.DataFrame(columns, index=parts[0].index), path)
 
 
 def _write_draws(imputer: Any, count: int, seed: int, table: Any, path: Path) -> None:
@@ -166,7 +166,7 @@ def _write_draws(imputer: Any, count: int, seed: int, table: Any, path: Path) ->
         for number, each in enumerate(drawn, start=1):
             cells = _cells(map(digits.write, each.loc[gaps.to_numpy(), name]), digits, path)
             parts.append(pd.DataFrame({"draw": number, "column": name, "value": cells}, index=table.frame.index[gaps]))
-    _write_frame(pd.concat(parts), table, path)
+    table.write_answer(pd.concat(parts), path)
 
 
 def _check_answers(imputer: Any, what: str, path: Path) -> None:
@@ -180,20 +180,6 @@ def _cells(texts: Iterable[str], digits: Any, path: Path) -> Any:
     from cgp.tables.frames.files.sources import kind_of_file
 
     return [*texts] if kind_of_file(path) == "text" else digits.form.numbers([*texts])
-
-
-def _write_frame(frame: Any, table: Any, path: Path) -> None:
-    """Write an answer, its rows called as those of the table."""
-    from cgp.atomic_files import write_aside
-    from cgp.tables.frames.files.sources import kind_of_file
-
-    kind = kind_of_file(path)
-    frame.index = frame.index.rename(table.frame.index.name or "row")
-    if kind == "workbook" and getattr(frame.index, "tz", None) is not None:
-        frame.index = frame.index.astype(str)  # cells of workbooks have no zones
-    writers = {"text": frame.to_csv, "workbook": frame.to_excel, "parquet": frame.to_parquet}
-    options = {"sep": table.delimiter} if kind == "text" else {}
-    write_aside(path, lambda aside: writers[kind](aside, **options))
 
 
 def read_totals(parsed: argparse.Namespace, table: Any, known: Any) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """``cgp fill``: what it fills, says and writes, and what it refuses before anything heavy is imported."""
 
+import gzip
 import json
 import os
 import re
@@ -150,6 +151,26 @@ def test_sums_means_and_a_forecast(file):
     assert (sums["warm std"] > 0).tolist() == [True, False]
     np.testing.assert_allclose(means["wet"], filled["wet"].mean(), atol=2e-3)
     assert ahead["when"].tolist() == ["2024-01-02 06:00:00", "2024-01-02 07:00:00", "2024-01-02 08:00:00"]
+
+
+@pytest.mark.parametrize(("encoding", "end"), [("cp1252", "\r\n"), ("utf-8-sig", "\n"), ("utf-16", "\n")])
+def test_answers_are_written_as_the_table_is(tmp_path, encoding, end):
+    """Its encoding with its mark, delimiter, sign of decimals, line ends; dates as 2024-01-01."""
+    table, file = readings().drop(columns=["site", "dead"]).rename(columns={"warm": "Wärme"}), tmp_path / "in.csv"
+    table.to_csv(file, index=False, sep=";", decimal=",", encoding=encoding, lineterminator=end)
+    places = [tmp_path / f"{name}.csv" for name in ("sums", "ends", "draws")] + [tmp_path / "next.csv.gz"]
+    asked = (("--sums", "day"), ("--interval", 0.95), ("--draws", 2), ("--forecast", 3))
+    assert run(file, *(each for pair, place in zip(asked, places, strict=True) for each in (*pair, place))) == 0
+    mark = "".encode(encoding)
+    for place in places:
+        content = place.read_bytes() if place.suffix == ".csv" else gzip.decompress(place.read_bytes())
+        lines = content.decode(encoding).split(end)
+        assert content.startswith(mark)
+        assert lines[0].startswith("when;")
+        assert all(re.match(r"2024-01-0\d[ :\d]*;", line) for line in lines[1:-1])
+        assert lines[-1] == ""
+        assert "." not in lines[1].partition(";")[2]
+    assert "Wärme" in places[0].read_bytes().decode(encoding)
 
 
 def test_a_table_without_gaps_has_sums_a_forecast_and_a_picture(file, capsys):
@@ -433,7 +454,7 @@ def test_the_referee_fills_with_what_it_recommends(tmp_path, capsys, monkeypatch
     *report, sentence = printed.out.splitlines()
     assert any(line.startswith("ridge on the other columns") for line in report)
     assert sentence.startswith("Use ")
-    assert "linear interpolation by" in sentence
+    assert "It is ahead of linear interpolation" in sentence
     np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv")["a"], values, atol=0.5)
     assert (pd.read_csv(tmp_path / "std.csv")["a"][::7].between(0.02, 0.4)).all()
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)

@@ -80,6 +80,11 @@ class TextSource:
         changed = {place: self._raw(place, cell.text) for place, cell in cells.items()}
         return packed(self.encoded.encoded(self.grid.joined(changed, lines)), path)
 
+    def written(self, frame: Any, path: Path) -> bytes:
+        """The bytes of another table, written as this one is; commas are between fields where here blanks are."""
+        sign = self.grid.delimiter if self.grid.delimiter in ";,|\t" else ","
+        return packed(self.encoded.encoded(frame.to_csv(sep=sign, lineterminator=self.grid.end)), path)
+
     def _raw(self, place: tuple[int, int], text: str) -> str:
         """A field with the quotes and the width of the one in its place."""
         old = self.grid.records[place[0]][place[1]]

@@ -110,12 +110,6 @@ class TableFile:
         parts = self.pieces.assembled
         return int((self._missing & ((parts.places >= 0) | parts.is_adding)).sum())
 
-    @property
-    def delimiter(self) -> str:
-        """What is between the fields of the file, a comma where it is no text or fields are apart by blanks."""
-        source = self.pieces.source
-        return source.grid.delimiter if isinstance(source, TextSource) and source.grid.delimiter in ";,|\t" else ","
-
     def precision(self, name: str) -> Precision:
         """The digits of a column of the frame."""
         return self._precision([*self.pieces.assembled.values].index(name))
@@ -165,6 +159,23 @@ class TableFile:
             ValueError: if they do not fit, or nothing can be written there.
         """
         self._write(self._values(std, "std"), np.ones_like(self._missing), Path(path), is_error=True)
+
+    def write_answer(self, frame: Any, path: Path) -> None:
+        """Write a further table, such as sums: text with the encoding, the delimiter and the line ends of this one.
+
+        Args:
+            frame: with numbers as :meth:`precision` writes them.
+            path: of any kind of file; text is UTF-8, with commas, where this one is no text.
+        """
+        kind, source = kind_of_file(path), self.pieces.source
+        frame = frame.rename_axis(index=self.frame.index.name or "row")
+        if kind == "workbook" and getattr(frame.index, "tz", None) is not None:
+            frame.index = frame.index.astype(str)  # cells of workbooks have no zones
+        if kind == "text" and isinstance(source, TextSource):
+            write_aside(path, lambda aside: aside.write_bytes(source.written(frame, path)))
+        else:
+            writers = {"text": frame.to_csv, "workbook": frame.to_excel, "parquet": frame.to_parquet}
+            write_aside(path, writers[kind])
 
     @property
     def _missing(self) -> Any:

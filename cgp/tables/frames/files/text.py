@@ -103,6 +103,11 @@ class Grid(NamedTuple):
         """What is between raw fields."""
         return "" if self.delimiter == BLANK else self.delimiter
 
+    @property
+    def end(self) -> str:
+        """What lines end with."""
+        return next((each for each in self.ends if each.strip(BLANK)), "\n")
+
     def line(self, record: int) -> int:
         """The number of the line that a record begins in, from 1."""
         return record + 1 + sum(len(_ENDS.findall(field)) for fields in self.records[:record] for field in fields)
@@ -133,7 +138,7 @@ class Grid(NamedTuple):
         records = [[*fields] for fields in self.records]
         for (record, field), raw in changed.items():
             records[record][field] = raw
-        end = next((each for each in self.ends if each.strip(BLANK)), "\n")
+        end = self.end
         parts = [line + end for line in added.get(-1, [])]
         for number, (fields, last) in enumerate(zip(records, self.ends, strict=True)):
             further = added.get(number, [])
