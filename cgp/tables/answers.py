@@ -127,6 +127,9 @@ class Answers:
 
         Raises:
             ValueError: if the table has several inputs, there are too few steps, or ``level`` is invalid.
+
+        Warns:
+            UserWarning: if forecast values alone are below 0, or many of their 95 % intervals.
         """
         return self._filled.forecast(steps, level)
 

@@ -20,6 +20,7 @@ from cgp.regression.covariances.structure import check_count
 from .conformal import Conformal, gap_labels
 from .constrained import ConstrainedPosterior
 from .frames.beside import beside
+from .frames.codes import warn_of_negatives
 from .frames.table import merged
 from .totals import Aggregate, bins_of, checked_weights, sums_over, totals_of, warn_of_absent_rows
 from .transforms.columns import TransformedPosterior, Transforms, ValueScores
@@ -197,6 +198,7 @@ class FilledTable:
         _check_level(level)
         later, labels = _rows_ahead(self.table, self.axis, steps)
         ahead = replace(self, table=later, freedom=np.inf)
+        warn_of_negatives(later, self.table.values, ahead.moments[0], ahead.lower, "forecast value")
         return Forecast(*(later.framed(part, labels) for part in (*ahead.moments, *ahead._ends(level))))
 
     def errors(self) -> NDArray[np.float64]:

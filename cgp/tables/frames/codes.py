@@ -104,10 +104,11 @@ def warn_of_constants(values: Array, names: Sequence[Any]) -> None:
             f"X: only one value in {named}: gaps are filled with it, and their "
             "standard deviations say nothing, as how far the column varies is not known; leave it out"
         )
+        one: what one of them is called.
 
 
 def negative_fills(
-    values: Array, filled: Array, lower: Callable[[], Array] | None = None
+    values: Array, filled: Array, lower: Callable[[], Array] | None = None, one: str = "filled value"
 ) -> dict[int, tuple[str, str]]:
     """Columns with filled values below 0 where no observed one is, or many whose 95 % interval ends clearly below it.
 
@@ -133,18 +134,26 @@ def negative_fills(
         unit = seen.std()
         below, reach = filled[gaps, p] < -_NOTHING * unit, (unit > 0.0) & (ends[gaps, p] < -_LITTLE * unit)
         if below.any():
-            said = f"{below.sum()} of {counted(gaps.sum(), 'filled value')}"
+            said = f"{below.sum()} of {counted(gaps.sum(), one)}"
+            if reach.sum() > below.sum():
+                said += f" and 95 % intervals of {reach.sum()}"
         elif reach.mean() >= _MANY:
-            said = f"95 % intervals of {reach.sum()} of {counted(gaps.sum(), 'filled value')}"
+            said = f"95 % intervals of {reach.sum()} of {counted(gaps.sum(), one)}"
         else:
             continue
         found[p] = said, "rectified" if (seen == 0.0).mean() >= _OFTEN else "box-cox"
     return found
 
 
-def warn_of_negatives(table: Table, known: Array, filled: Array, lower: Callable[[], Array] | None = None) -> None:
+def warn_of_negatives(
+    table: Table,
+    known: Array,
+    filled: Array,
+    lower: Callable[[], Array] | None = None,
+    one: str = "filled value",
+) -> None:
     """Warn of :func:`negative_fills` of a table that is filled with ``(n, P)``, given values of a fit ``(m, P)``."""
-    found = negative_fills(np.concatenate([known, table.values]), np.where(table.missing, filled, np.nan), lower)
+    found = negative_fills(np.concatenate([known, table.values]), np.where(table.missing, filled, np.nan), lower, one)
     if found:
         said = ", ".join(f"{what} in {table.names[p]!r}" for p, (what, _) in found.items())
         transforms = {table.keys[p]: kind for p, (_, kind) in found.items()}

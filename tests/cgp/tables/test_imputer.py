@@ -431,10 +431,13 @@ def test_intervals_that_often_end_below_zero_are_said():
     assert imputer.interval(0.95).lower["turbidity"].min() < 0.0
     with pytest.warns(UserWarning, match="95 % intervals of"):
         imputer.transform(table[:40])  # given what is observed besides
+    with pytest.warns(UserWarning, match="is: 95 % intervals of \\d+ of 9 forecast values in 'turbidity'; "):
+        assert imputer.forecast(9).lower["turbidity"].min() < 0.0
     positive = CorrelatedGPImputer(**QUICK, transforms={"turbidity": "box-cox"}).fit(table)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         positive.transform(table)
+        positive.forecast(9)
     assert positive.interval(0.95).lower["turbidity"].min() >= 0.0
 
 
@@ -449,6 +452,9 @@ def test_a_few_intervals_and_ends_next_to_zero_are_not_said():
     said = "95 % intervals of 3 of 10 filled values"
     assert negative_fills(values, filled, lambda: ends)[0] == (said, "box-cox")
     assert negative_fills((values > 2.0) * values, filled, lambda: ends)[0] == (said, "rectified")
+    filled[0] = -0.5
+    said = "1 of 10 forecast values and 95 % intervals of 3"  # one warning says both
+    assert negative_fills(values, filled, lambda: ends, "forecast value")[0] == (said, "box-cox")
 
 
 def test_a_path_or_a_class_is_no_table_and_no_imputer():
