@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
@@ -12,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import validate_data
+
+from cgp.warning import warn_user
 
 __all__ = ["Accepted", "Framing", "checked_inputs", "checked_outputs", "unchanged_on_error", "with_nan"]
 
@@ -154,12 +155,10 @@ class Accepted(NamedTuple):
                 int(p): float(f"{y[far[:, p], p][np.argmax(np.abs(y[far[:, p], p]))]:.6g}")
                 for p in np.flatnonzero(far.any(0))
             }
-            warnings.warn(
+            warn_user(
                 f"y: {far.sum()} values are farther than {_FAR:g} times the width of the middle 99 % from all others "
                 f"and are left out as errors of measurement; the farthest by output: {farthest}. If they are right, "
-                "rescale the outputs, for example by their logarithm.",
-                UserWarning,
-                stacklevel=2,
+                "rescale the outputs, for example by their logarithm."
             )
         return far
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from .frames.codes import warn_user
+from cgp.warning import warn_user
+
 from .frames.gaps import ordered_rows, runs_of
 
 __all__ = ["Conformal", "blocks_needed", "conformal_factor", "gap_labels", "interval_scores"]

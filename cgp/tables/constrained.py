@@ -19,8 +19,8 @@ from cgp.regression.posterior import Marginals
 from cgp.regression.solvers.model import first_member
 from cgp.regression.solvers.summed import SummedReadings, SummedSeriesRegression
 from cgp.regression.sums import GivenSums, Sums
+from cgp.warning import warn_user
 
-from .frames.codes import warn_user
 from .slices import Curve, CurvedTotals, sliced_draws
 from .transforms.columns import TransformedPosterior, Transforms
 

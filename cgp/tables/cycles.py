@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from cgp.regression.covariances import MultiScale
 from cgp.regression.inference.setting import chosen
 from cgp.regression.observations import Observations
+from cgp.warning import warn_user
 
-from .frames.codes import warn_user
 from .frames.coordinates import PERIOD_NAMES, YEAR, offered_periods
 
 __all__ = ["spelled", "warn_of_cycles"]

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from cgp.regression.sums import Sums
 from cgp.spelling import meant
+from cgp.warning import warn_user
 
-from .frames.codes import warn_user
 from .frames.table import read_table
 from .totals import checked_weights
 

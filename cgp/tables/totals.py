@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from cgp.regression import Posterior
 from cgp.spelling import counted
+from cgp.warning import warn_user
 
 from .frames.beside import beside
-from .frames.codes import warn_user
 from .frames.periods import PERIODS, period_of
 from .transforms.columns import TransformedPosterior
 

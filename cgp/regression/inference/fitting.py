@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,6 +19,7 @@ from tqdm import tqdm
 
 from cgp.functional.linalg import NotPositiveDefiniteError
 from cgp.regression.covariances.structure import check_count
+from cgp.warning import warn_user
 
 if TYPE_CHECKING:
     from cgp.regression.solvers.model import RegressionModel
@@ -190,11 +190,10 @@ def learned_parameters(module: torch.nn.Module) -> list[Tensor]:
 def reported(fit: Fit) -> Fit:
     """Warn of a fit that stopped before convergence."""
     if not fit.converged:
-        warnings.warn(
+        warn_user(
             f"The fit has not converged: {fit.message} at {fit.loss:.5g} nats per row. "
             "Allow more steps, or standardise the data; predictions are usable but not the best.",
             ConvergenceWarning,
-            stacklevel=3,
         )
     return fit
 

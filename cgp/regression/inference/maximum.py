@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from cgp.regression.solvers.choice import Cost, Problem, Solver
 from cgp.regression.solvers.exact import CorrelatedGPRegression
 from cgp.regression.solvers.model import RegressionModel
 from cgp.regression.solvers.sparse import warn_of_unexplained
+from cgp.warning import warn_user
 
 from .fitting import RACED, Fit, Progress, fit_model, learned_parameters
 from .setting import COMPARED, Fits, Inference, Setting
@@ -188,11 +188,9 @@ def _num_parameters(problem: Problem) -> int:
 def _warn_of_absent(setting: Setting) -> None:
     absent = [name for name in COMPARED if name not in setting.solvers]
     if absent:
-        warnings.warn(
+        warn_user(
             f"structure: {absent} are not compared with {list(setting.solvers)}: no solver can do them for "
-            f"{len(setting.observations.targets)} observations and these options",
-            UserWarning,
-            stacklevel=2,
+            f"{len(setting.observations.targets)} observations and these options"
         )
 
 

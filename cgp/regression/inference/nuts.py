@@ -16,6 +16,7 @@ from cgp.extras import needs_extra
 from cgp.regression.covariances.structure import count
 from cgp.regression.solvers.choice import Cost
 from cgp.regression.solvers.model import RegressionModel
+from cgp.warning import warn_user
 
 from .fitting import Progress
 from .maximum import MAP, closed_form_cost
@@ -203,5 +204,5 @@ def diagnose(chains: Mapping[str, Tensor], divergences: int = 0) -> Diagnostics:
         summary = f"r-hat at most {r_hat[worst]:.2f}, effective sample size at least {sizes[fewest]:.0f}"
         return Diagnostics(r_hat, sizes, divergences, f"The chains agree: {summary}")
     message = "Do not trust the samples yet: " + "; ".join(complaints) + ". Take more warm-up and samples."
-    warnings.warn(message, ConvergenceWarning, stacklevel=3)
+    warn_user(message, ConvergenceWarning)
     return Diagnostics(r_hat, sizes, divergences, message)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -25,6 +24,7 @@ from cgp.regression.covariances.neighbours import neighbour_noise
 from cgp.regression.covariances.rows import RowKernel, dense_covariance, prior_variance
 from cgp.regression.covariances.structure import check_count
 from cgp.regression.likelihood import ProcessGaussianLikelihood
+from cgp.warning import warn_user
 
 from .choice import Cost, Problem
 from .model import Moments, RegressionModel
@@ -286,12 +286,11 @@ def warn_of_unexplained(models: Sequence[RegressionModel]) -> None:
     sparse = [model for model in models if isinstance(model, SparseCorrelatedGPRegression)]
     explained = min((1.0 - unexplained_variance(model) for model in sparse), default=1.0)
     if explained < _LEAST_EXPLAINED:
-        warnings.warn(
+        warn_user(
             f"The {sparse[0].features.num_inducing} inducing inputs explain {max(explained, 0.0):.0%} of the variance "
             f"that is not noise (should be {_LEAST_EXPLAINED:.0%} or more): what varies faster is lost. Take more "
             "inducing inputs, or fewer rows.",
             ConvergenceWarning,
-            stacklevel=2,
         )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from cgp.spelling import counted
+from cgp.warning import warn_user
 
 if TYPE_CHECKING:
     from .table import Table
@@ -26,12 +25,10 @@ __all__ = [
     "warn_of_repeats",
     "warn_of_strangers",
     "warn_of_uneven_errors",
-    "warn_user",
 ]
 
 Array = NDArray[np.float64]
 
-_BETWEEN = {"cgp", "sklearn", "joblib", "contextlib"}  # packages whose lines say nothing to a user
 _LEAST = 3  # smallest number of repetitions
 _LEAST_VALUES = 10  # smallest number of other distinct values of the column
 _TAIL = 0.05  # share of the others on either side of the range that distances are compared with
@@ -44,14 +41,6 @@ _LEAST_ERRORS = 40  # of a column, to be compared before and after a row
 _SPLITS = (0.25, 0.5, 0.75)
 _SMALL = 0.4  # of errors whose median is below it no interval is too narrow: that of standard normal ones is 0.67
 _CLEAR, _UNLIKE = 4.0, 2.0  # standard errors of a sum of ranks, and times that one half's errors are larger
-
-
-def warn_user(text: str) -> None:
-    """Warn at the line that called cgp, be it through scikit-learn, whose methods wrap those of an imputer."""
-    frame, level = sys._getframe(), 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
-        frame, level = frame.f_back, level + 1
-    warnings.warn(text, UserWarning, stacklevel=level)
 
 
 def suspected_codes(values: Array) -> dict[float, list[int]]:
@@ -104,7 +93,6 @@ def warn_of_constants(values: Array, names: Sequence[Any]) -> None:
             f"X: only one value in {named}: gaps are filled with it, and their "
             "standard deviations say nothing, as how far the column varies is not known; leave it out"
         )
-        one: what one of them is called.
 
 
 def negative_fills(
@@ -116,6 +104,7 @@ def negative_fills(
         values: observed ones, NaN where missing, ``(n, P)``.
         filled: those in gaps, NaN elsewhere, ``(k, P)``.
         lower: the lower ends of their intervals, likewise, computed where they are asked for.
+        one: what one of them is called.
 
     Returns:
         By column: what is below 0, and the transform that has none, "rectified" where a twentieth of the observed

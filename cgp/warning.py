@@ -1,0 +1,24 @@
+"""Warnings that name the line of a user's own code."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+__all__ = ["warn_user"]
+
+# Packages whose lines say nothing to a user: they call cgp, or wrap what it defines
+_BETWEEN = {"cgp", "contextlib", "gpytorch", "joblib", "sklearn", "torch"}
+
+
+def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line that called cgp, be it through scikit-learn, whose methods wrap those of an imputer.
+
+    Args:
+        text: of the warning.
+        category: of it.
+    """
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, category, stacklevel=level)
