@@ -1,6 +1,7 @@
 """Tables with gaps: where they are, what fills them, how well, and what the columns have to do with each other."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -10,6 +11,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import FigureBase
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from cgp.plotting._arrays import Array, as_array, as_matching
 from cgp.plotting.style import DIVERGING, GREY, INK, PALE, PALETTE, WIDE, new_axes, new_figure, styled
@@ -24,6 +26,9 @@ _FITS = 6  # letters below a cell
 _MOST_DOTS = 300  # rows up to which every observation has one
 _SLIVER = 0.01  # of the rows: the lines of shorter gaps are hardly seen
 _NORMAL = 1.96
+_MARGIN = 1.1  # of a logarithmic axis
+_OBSERVED: dict[str, Any] = {"lw": 0.7, "marker": "o", "ms": 1.6, "mew": 0}
+_FILLS: dict[str, Any] = {"lw": 0.9, "marker": "o", "ms": 2.2, "mew": 0}
 _SHARED_DATES = ["", "%Y", "%b %Y", "%d %b %Y", "%d %b %Y", "%d %b %Y %H:%M"]  # below ticks of years to seconds
 
 
@@ -35,7 +40,9 @@ def filled_table(
     missing: Any,
     *,
     names: list[str],
+    titles: list[str] | None = None,
     ends: tuple[Any, Any] | None = None,
+    logarithmic: Sequence[float | None] | None = None,
     xlabel: str = "",
     figure: FigureBase | None = None,
 ) -> list[Axes]:
@@ -47,7 +54,9 @@ def filled_table(
         sd: Standard deviations of what was filled (N, P).
         missing: Whether a value was filled (N, P).
         names: A name for each column.
+        titles: Of the panels, such as names with units; None are the names.
         ends: Lower and upper ends of 95 % intervals (N, P), where they are not mean ± 1.96 standard deviations.
+        logarithmic: Of columns whose axis is in log(y + shift) the shift, from 0 on; None for others.
         xlabel: Name and unit of x.
         figure: Figure or subfigure to draw in.
 
@@ -76,11 +85,14 @@ def filled_table(
     low, high = (as_matching(each, "ends", shape)[order] for each in (low, high))
     x, values, missing = x[order], values[order], missing[order].astype(bool)
     _check_names(names, columns)
+    titles, logarithmic = titles or names, logarithmic or [None] * columns
     shown = np.flatnonzero(missing.any(axis=0)) if missing.any() else np.arange(columns)
-    overview, *axes = _panels(figure, [names[p] for p in shown], overview=0.35 + 0.13 * columns)
+    overview, *axes = _panels(figure, [titles[p] for p in shown], overview=0.35 + 0.13 * columns)
     _gap_map(overview, x, missing, names)
     for p, ax in zip(shown, axes, strict=True):
         _filled_column(ax, x, values[:, p], low[:, p], high[:, p], missing[:, p])
+        if (shift := logarithmic[p]) is not None:
+            _take_logarithms(ax, values[:, p], low[:, p], high[:, p], shift)
     _label([overview, *axes], dated, xlabel)
     return [overview, *axes]
 
@@ -256,8 +268,12 @@ def _gap_map(ax: Axes, x: Array, missing: Array, names: list[str]) -> None:
     for row, part in enumerate(missing.mean(axis=0)):
         text = "< 1 %" if 0.0 < part < 0.01 else "> 99 %" if 0.99 < part < 1.0 else f"{100 * part:.0f} %"
         ax.text(1.005, row, text, transform=ax.get_yaxis_transform(), va="center", fontsize=6, color=GREY)
-    handles: list[Any] = [Patch(color=PALE, label="observed"), Patch(color=_FILLED, label="missing")]
-    handles += [Line2D([], [], color=_FILLED, label="filled"), Patch(color=_FILLED, alpha=0.25, lw=0, label="95 %")]
+    handles: list[Any] = [
+        Patch(color=_FILLED, label="missing"),
+        Line2D([], [], color=INK, **_observed(len(x)), label="observed"),
+        Line2D([], [], color=_FILLED, **_FILLS, label="filled"),
+        Patch(color=_FILLED, alpha=0.25, lw=0, label="95 %"),
+    ]
     ax.legend(handles=handles, loc="lower right", bbox_to_anchor=(1, 1), ncols=4, borderaxespad=0)
 
 
@@ -270,21 +286,60 @@ def _edges(x: Array, starts: Array) -> Array:
 
 
 def _filled_column(ax: Axes, x: Array, values: Array, low: Array, high: Array, missing: Array) -> None:
-    """What was observed as a line with dots, and across gaps the mean with its band."""
+    """What was observed as a line with dots, and across gaps the mean, as such a line, with its band.
+
+    In a long table dots would cover the lines: only values beside whose line they are seen have one, a short gap as a
+    thick stroke from its first to its last.
+    """
     seen = np.where(missing, math.nan, values)
     bridge = missing.copy()  # with the observations beside it, where the band ends
     bridge[1:] |= missing[:-1]
     bridge[:-1] |= missing[1:]
-    ax.plot(x, seen, color=INK, lw=0.7, marker="o" if len(x) <= _MOST_DOTS else None, ms=1.6, mew=0)
+    is_long = len(x) > _MOST_DOTS
+    ax.plot(x, seen, color=INK, **_observed(len(x)))
     if missing.any():
         ax.fill_between(x, low, high, where=bridge, color=_FILLED, alpha=0.25, lw=0)
-        ax.plot(x, np.where(bridge, values, math.nan), color=_FILLED, lw=0.9)
+        ax.plot(x, np.where(bridge, values, math.nan), color=_FILLED, lw=_FILLS["lw"])
         bounds = np.flatnonzero(np.diff(np.pad(missing, 1)))  # of the gaps: where each starts and stops
         lengths = bounds[1::2] - bounds[::2]
-        short = np.repeat(lengths <= max(_SLIVER * len(x), 1.0), lengths)
-        at = np.flatnonzero(missing)[short]
-        ax.plot(x[at], values[at], ls="", marker="o", ms=2.2, mew=0, color=_FILLED)
+        dotted = missing.copy()
+        if is_long:
+            dotted[missing] = np.repeat(lengths <= max(_SLIVER * len(x), 1.0), lengths)
+        stroke = _FILLS["ms"] if is_long else 0.0
+        ax.plot(x, np.where(dotted, values, math.nan), color=_FILLED, **_FILLS | {"lw": stroke})
         alone = ~missing & np.pad(missing, 1, constant_values=True)[:-2] & np.pad(missing, 1, constant_values=True)[2:]
-        if len(x) > _MOST_DOTS:  # observations between gaps have no line, and are below that of what was filled
-            ax.plot(x[alone], values[alone], ls="", marker="o", ms=1.6, mew=0, color=INK)
+        if is_long:  # observations between gaps have no line, and are below that of what was filled
+            ax.plot(x[alone], values[alone], color=INK, **_OBSERVED | {"ls": ""})
     ax.margins(x=0.01)
+
+
+def _observed(rows: int) -> dict[str, Any]:
+    """The look of what was observed: a line, with dots where there are few."""
+    return _OBSERVED | {"marker": None} if rows > _MOST_DOTS else _OBSERVED
+
+
+def _take_logarithms(ax: Axes, values: Array, low: Array, high: Array, shift: float) -> None:
+    """An axis in log(y + shift) of values from 0 on, in log(y) if none is below it; a band may reach farther down."""
+    lowest, highest = float(values.min()), float(high.max())
+    if lowest < 0.0 or max(lowest, shift) == 0.0:
+        return
+    if has_zero := lowest < shift:
+        ax.set_yscale("function", functions=(lambda y: np.log(np.maximum(y, 0.0) + shift), lambda z: np.exp(z) - shift))
+        bottom, first = 0.0, shift
+    else:
+        ax.set_yscale("log")
+        bottom = first = max(float(low.min()), lowest / 3.0)
+    ax.set_ylim(bottom / _MARGIN, highest * _MARGIN)
+    ax.yaxis.set_major_locator(FixedLocator([0.0] * has_zero + _round_numbers(first, highest)))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.yaxis.set_minor_locator(NullLocator())
+
+
+def _round_numbers(low: float, high: float) -> list[float]:
+    """At most five round numbers between two ends, evenly on a logarithmic axis."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    decades = math.log10(high / low)
+    parts = (1.0, 2.0, 5.0) if decades < 1.0 else (1.0, 3.0) if decades < 2.0 else (1.0,)
+    found = [part * 10.0**power for power in range(first, last + 1) for part in parts]
+    found = [number for number in found if low <= number <= high]
+    return found[:: -(-len(found) // 5) or 1]

@@ -149,6 +149,9 @@ class Answers:
     def plot(self, figure: Any = None) -> list[Any]:
         """Draw the gaps of the table, a row for each column, and each column that has some with its filled values.
 
+        A column that is filled by its logarithm has a logarithmic axis. Titles have the units that a file's row of
+        units says, or ``frame.attrs["units"]`` by column.
+
         Args:
             figure: of matplotlib, to draw in; None is a new one.
 

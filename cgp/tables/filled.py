@@ -24,6 +24,7 @@ from .frames.codes import warn_of_negatives
 from .frames.table import merged
 from .totals import Aggregate, bins_of, checked_weights, sums_over, totals_of, warn_of_absent_rows
 from .transforms.columns import TransformedPosterior, Transforms, ValueScores
+from .transforms.kinds import BoxCox
 
 if TYPE_CHECKING:
     from .frames.coordinates import Axis
@@ -150,17 +151,20 @@ class FilledTable:
         """Draw the gaps of the table, and each column with its filled values; places as maps."""
         from cgp.plotting import filled_maps, filled_table
 
-        table, axis = self.table, self.axis
+        table, axis, kinds = self.table, self.axis, self._transforms.kinds
         names = [str(name) for name in table.names]
+        units = getattr(table.given, "attrs", {}).get("units", {})
+        titles = [f"{name} ({units[name]})" if name in units else name for name in names]
         if axis.is_place(table.inputs):
             east, labels, degrees = axis.directions()
             places = table.inputs[:, [east, 1 - east]]
-            options: dict[str, Any] = {"names": names, "labels": labels, "degrees": degrees, "figure": figure}
+            options: dict[str, Any] = {"names": titles, "labels": labels, "degrees": degrees, "figure": figure}
             return filled_maps(places, *self.moments, table.missing, **options)
         x, label = axis.drawn(table.given, table.inputs)
         is_plain = not self._transforms.changed and np.isinf(self.freedom).all()
-        ends = None if is_plain else self._ends(0.95)
-        return filled_table(x, *self.moments, table.missing, names=names, ends=ends, xlabel=label, figure=figure)
+        options = {"ends": None if is_plain else self._ends(0.95), "xlabel": label, "figure": figure}
+        logs = [each.shift if isinstance(each, BoxCox) and each.power == each.lower == 0.0 else None for each in kinds]
+        return filled_table(x, *self.moments, table.missing, names=names, titles=titles, logarithmic=logs, **options)
 
     def draws(self, count: int, random_state: Any) -> list[Any]:
         """Filled tables whose gaps are drawn together, as readings."""

@@ -54,9 +54,49 @@ def test_values_of_short_gaps_have_dots():
     missing[[0, 50, 300, 301, 699]] = missing[400:450] = True
     _, column = filled_table(np.arange(700), values, values, missing, names=["a"], figure=Figure())
     dots = column.lines[2]
-    assert dots.get_xdata().tolist() == [0.0, 50.0, 300.0, 301.0, 699.0]
-    assert dots.get_ydata().tolist() == dots.get_xdata().tolist()
+    assert np.flatnonzero(~np.isnan(dots.get_ydata())).tolist() == [0, 50, 300, 301, 699]
     assert (dots.get_marker(), to_rgb(dots.get_color())) == ("o", to_rgb(PALETTE[1]))
+    assert dots.get_linewidth() == dots.get_markersize()  # a stroke, and no beads, from 300 to 301
+
+
+def test_observed_and_filled_values_of_a_short_table_have_dots():
+    x, values, sd, missing = table()
+    overview, column = filled_table(x, values, sd, missing, names=["a", "b"], figure=Figure())
+    seen, _, filled = column.lines
+    assert (seen.get_marker(), filled.get_marker()) == ("o", "o")
+    assert np.isfinite(filled.get_ydata()).tolist() == missing[:, 0].tolist()
+    handles = dict(zip(["missing", "observed", "filled", "95 %"], overview.get_legend().legend_handles, strict=True))
+    assert [text.get_text() for text in overview.get_legend().get_texts()] == [*handles]
+    for name, line in (("observed", seen), ("filled", filled)):
+        assert to_rgb(handles[name].get_color()) == to_rgb(line.get_color())
+        assert handles[name].get_marker() == "o"
+
+
+@pytest.mark.parametrize(
+    ("values", "shift", "scale", "ticks"),
+    [
+        (np.geomspace(0.02, 400, 8), 0.0, "log", [0.01, 0.1, 1, 10, 100]),
+        (np.geomspace(0.02, 400, 8), 0.01, "log", [0.01, 0.1, 1, 10, 100]),  # all above the shift
+        (np.geomspace(0.4, 20, 8), 0.0, "log", [1, 10]),
+        (np.geomspace(2, 8, 8), 0.0, "log", [1, 3]),
+        (np.geomspace(6, 8, 8), 0.0, "log", [2, 5]),
+        (np.append(np.geomspace(0.02, 90, 7), 0.0), 0.05, "function", [0, 0.1, 1, 10, 100]),
+        (np.arange(8.0), None, "linear", None),
+        (np.arange(8.0) - 1.0, 0.5, "linear", None),
+        (np.zeros(8), 0.0, "linear", None),
+    ],
+)
+def test_a_logarithmic_axis_has_round_numbers(values, shift, scale, ticks):
+    """A band that reaches much farther down does not stretch it, and 0 is on it where a value is 0."""
+    x, missing = np.arange(8.0), np.arange(8)[:, None] == 3
+    ends = values[:, None] * 1e-9, values[:, None] * 1.2
+    options = {"ends": ends, "titles": ["a (m)"], "logarithmic": [shift]}
+    _, ax = filled_table(x, values[:, None], 0.1 * missing, missing, names=["a"], **options, figure=Figure())
+    assert (ax.get_yscale(), ax.get_title(loc="left")) == (scale, "a (m)")
+    if ticks is not None:
+        low, high = ax.get_ylim()
+        assert [tick for tick in ax.get_yticks() if low <= tick <= high] == pytest.approx(ticks)
+        assert low == 0.0 if scale == "function" else low >= values.min() / 3.5
 
 
 def test_a_short_gap_of_a_long_table_is_seen():

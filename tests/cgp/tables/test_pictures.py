@@ -5,6 +5,7 @@ from matplotlib.dates import num2date
 from matplotlib.figure import Figure
 
 from cgp import CorrelatedGPImputer
+from cgp.tables import BoxCox, read_table
 from tests.cgp.tables.test_imputer import QUICK, frame
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -33,6 +34,27 @@ def test_the_band_of_a_transformed_column_is_its_interval():
     assert band.min() >= 0.0
     for ends in (lower, upper):
         assert np.isin(ends.round(9), band.round(9)).all()
+
+
+def test_titles_have_the_units_of_a_file_and_logarithms_an_axis_of_theirs(tmp_path):
+    """Of places, too; the map of gaps has names only."""
+    days = np.arange(1, 29)
+    rows = pd.DataFrame(
+        {"day": [f"2024-01-{day:02d}" for day in days], "Q": 2.0**days, "level": days / 2, "a": days % 5}
+    )
+    rows.loc[6:7, "Q"] = rows.loc[8, "level"] = np.nan
+    lines = rows.assign(E=days + 0.5, N=days**2 % 7).to_csv(sep=";", index=False).splitlines()
+    lines.insert(1, "yyyy-mm-dd;m³/s;[m];;km;km")
+    (tmp_path / "in.csv").write_text("\n".join(lines))
+    table = read_table(tmp_path / "in.csv")
+    assert table.frame.attrs["units"] == {"Q": "m³/s", "level": "m", "E": "km", "N": "km"}
+    imputer = CorrelatedGPImputer(transforms={"Q": BoxCox()}, **QUICK).fit(table.frame)
+    overview, *columns = imputer.plot(figure=Figure())
+    assert [label.get_text() for label in overview.get_yticklabels()] == ["Q", "level", "a", "E", "N"]
+    assert [ax.get_title(loc="left") for ax in columns] == ["Q (m³/s)", "level (m)"]
+    assert [ax.get_yscale() for ax in columns] == ["log", "linear"]
+    places = CorrelatedGPImputer(inputs=("E", "N"), **QUICK).fit(table.frame)
+    assert [ax.get_title(loc="left") for ax in places.plot(figure=Figure())[:3]] == ["Q (m³/s)", "level (m)", "a"]
 
 
 def test_lags_are_named_in_the_units_of_time():

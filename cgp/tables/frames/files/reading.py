@@ -36,7 +36,8 @@ def read_table(path: str | Path, **options: Any) -> TableFile:
         **options: of :class:`.ReadOptions`: what is known of the file.
 
     Returns:
-        The table: ``frame`` is for :class:`.CorrelatedGPImputer`, ``write`` puts what it fills into the same file.
+        The table: ``frame`` is for :class:`.CorrelatedGPImputer`, ``write`` puts what it fills into the same file. The
+        units of a row of units are in ``frame.attrs["units"]``, from where pictures have them.
 
     Raises:
         UnclearError: if the file can be read in two ways, or in none.
@@ -82,6 +83,8 @@ def _read(path: Path, options: ReadOptions) -> TableFile:
     if not columns.numbers:
         raise UnclearError(f"expected a column of numbers, got none: {columns.left or [*cells]}")
     assembled = (pivoted if options.long else wide)(cells, rows, columns, options)
+    if units := _units(source, layout, assembled):
+        assembled.frame.attrs["units"] = units
     understood = _understood(source, layout, rows, columns, assembled)
     return TableFile(path, understood, Pieces(source, layout, cells, rows, columns, assembled))
 
@@ -124,6 +127,18 @@ def _once_each(layout: Layout, cells: Any, options: ReadOptions) -> tuple[Layout
     first = dict(zip(kept.itertuples(index=False, name=None), records, strict=True))
     twins = {layout.rows[n]: first[tuple(cells.iloc[n])] for n in np.flatnonzero(again).tolist()}
     return layout._replace(rows=records, twins=twins), kept, rows
+
+
+def _units(source: Source, layout: Layout, assembled: Assembled) -> dict[str, str]:
+    """What the first row of units says of each column of the frame, without brackets."""
+    if not layout.units:
+        return {}
+    texts = dict(zip(layout.names, source.grid.fields(layout.units[0]), strict=False))
+    found = {
+        name: texts.get(field, "").strip("()[] ")
+        for name, field in zip(assembled.values, assembled.fields, strict=True)
+    }
+    return {name: unit for name, unit in found.items() if unit}
 
 
 def _understood(source: Source, layout: Layout, rows: Rows, columns: Columns, assembled: Assembled) -> Understood:
