@@ -20,7 +20,14 @@ from cgp.networks.methods.amplitudes import AmplitudeSearch
 from cgp.networks.methods.known import Posterior
 from cgp.networks.methods.rows import Normals
 from cgp.networks.model.fingerprints import fingerprint
-from cgp.networks.model.inputs import Batch, batches, model_device, refuse_labels_apart, to_device
+from cgp.networks.model.inputs import (
+    Batch,
+    batches,
+    check_finite_inputs,
+    model_device,
+    refuse_labels_apart,
+    to_device,
+)
 from cgp.networks.model.progress import Progress
 from cgp.networks.model.repeated import check_apart, keep_keys, kept_keys, keys_of
 from cgp.networks.model.structural_copy import uncompiled
@@ -309,12 +316,13 @@ def _other_inputs(
 
 
 def _moved(name: str, data: Any, model: nn.Module, known: Sequence[int]) -> Iterator[Batch]:
-    batch, keys = None, list[int]()
+    batch, keys, first = None, list[int](), 0
     if data is None or isinstance(data, str | bytes | float | int):
         _refuse_other_kind(name, repr(data))
     for batch in batches(data):
         if known and not _forms(batch.inputs):
             _refuse_other_kind(name, f"a {type(batch.inputs).__name__} without tensors")
+        first += check_finite_inputs(model, batch.inputs, f"ood[{name!r}]", first)
         keys += keys_of(batch)
         yield Batch(*to_device(tuple(batch), model_device(model)))
     if batch is None:

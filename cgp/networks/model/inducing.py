@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cgp.attention.inputs import full_precision
 from cgp.functional.kernels import Canonical
 
-from .inputs import call_model, model_device, to_device
+from .inputs import call_model, check_finite_inputs, model_device, to_device
 from .structural_copy import structural_copy, with_own_buffers
 
 __all__ = ["initialize_inducing", "most_informative"]
@@ -36,7 +36,7 @@ def initialize_inducing(model: nn.Module, inputs: Any, only: Collection[nn.Modul
         The same model.
 
     Raises:
-        ValueError: if such a layer is not reached in a call of the model.
+        ValueError: if such a layer is not reached in a call of the model, or inputs are not finite.
 
     Note:
         Burt, Rasmussen & van der Wilk, Convergence of Sparse Variational Inference in Gaussian Processes Regression
@@ -49,6 +49,7 @@ def initialize_inducing(model: nn.Module, inputs: Any, only: Collection[nn.Modul
         >>> block.inducing_points.shape
         torch.Size([2, 3, 4])
     """
+    check_finite_inputs(model, inputs)
     seen: dict[str, Any] = {}
     copy = with_own_buffers(structural_copy(model))
     for module in copy.modules():

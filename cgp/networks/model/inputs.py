@@ -10,12 +10,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset
+
+from cgp.networks.model.structural_copy import structural_copy, with_own_buffers
 
 __all__ = [
     "Batch",
     "batches",
     "call_model",
+    "check_finite_inputs",
     "input_batches",
     "is_cache",
     "logits_of",
@@ -28,6 +32,7 @@ __all__ = [
 
 _LABELS = ("labels", "label")
 _DEFAULT_BATCH = 32
+_ROWS_SHOWN = 5
 _BATCH_DIMENSIONS = {"input_ids": 2, "inputs_embeds": 3, "input_values": 2, "input_features": 3, "pixel_values": 4}
 
 
@@ -218,9 +223,63 @@ def input_batches(
         _check_arguments(model, inputs)
     pairs = isinstance(inputs, list) and inputs and all(map(_is_batch, inputs))
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
+    first = 0
     for batch in batches(iter(inputs) if pairs else inputs, batch_size, dtype=dtype):
         _check_no_numbers(batch.inputs, name)
+        first += check_finite_inputs(model, batch.inputs, name, first)
         yield batch
+
+
+def check_finite_inputs(model: nn.Module, inputs: Any, name: str = "inputs", first: int = 0) -> int:
+    """Raise for NaN or infinity in a batch of inputs, unless the model makes numbers of it.
+
+    Args:
+        model: only called where there is NaN or infinity; a model may fill gaps itself.
+        inputs: arguments of the model.
+        name: name of the inputs, for error messages.
+        first: number of inputs before this batch.
+
+    Returns:
+        The number of inputs.
+
+    Raises:
+        ValueError: if there are such inputs, of which it returns NaN or infinity; their rows are named.
+
+    Example:
+        >>> check_finite_inputs(nn.Linear(1, 2), torch.tensor([[0.0], [torch.nan]]), first=10)
+        Traceback (most recent call last):
+        ...
+        ValueError: inputs: expected finite values, got NaN or infinity in row 11 (fill them, ...
+    """
+    given: list[Tensor] = []
+    _each(inputs, lambda tensor: given.append(tensor) if tensor.dim() else None)
+    count = len(given[0]) if given else 0
+    bad = _not_finite(given, count)
+    if bad.any():
+        copy = with_own_buffers(structural_copy(model))
+        for module in copy.modules():
+            module.training = False
+        with torch.no_grad():
+            leaves = pytree.tree_leaves(call_model(copy, to_device(inputs, model_device(copy))))
+        returned = (leaf if isinstance(leaf, Tensor) else getattr(leaf, "logits", None) for leaf in leaves)
+        bad &= _not_finite([leaf for leaf in returned if isinstance(leaf, Tensor) and leaf.dim()], count)
+    if bad.any():
+        rows = (bad.nonzero()[:, 0] + first).tolist()
+        more = f" and {len(rows) - _ROWS_SHOWN} more" if len(rows) > _ROWS_SHOWN else ""
+        raise ValueError(
+            f"{name}: expected finite values, got NaN or infinity in {'row' if len(rows) == 1 else 'rows'} "
+            f"{', '.join(map(str, rows[:_ROWS_SHOWN]))}{more} (fill them, or leave these inputs out)"
+        )
+    return count
+
+
+def _not_finite(tensors: Sequence[Tensor], count: int) -> Tensor:
+    """Which of so many rows have NaN or infinity; −∞ stands where something is masked."""
+    bad = torch.zeros(count, dtype=torch.bool)
+    for tensor in tensors:
+        if tensor.is_floating_point() and len(tensor) == count:
+            bad |= ~(tensor < torch.inf).reshape(count, -1).all(1).cpu()
+    return bad
 
 
 def _is_batch(item: Any) -> bool:

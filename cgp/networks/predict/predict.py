@@ -96,8 +96,8 @@ def predict(
 
     Raises:
         ValueError: if an argument is off, the model's outputs do not fit the task (one logit, images of logits,
-            probabilities instead of logits), labels that come with the inputs are no class indices, or the weights of a
-            calibrated model have changed since.
+            probabilities instead of logits), inputs have NaN or infinity and the model makes the same of them, labels
+            that come with the inputs are no class indices, or the weights of a calibrated model have changed since.
 
     Warns:
         UserWarning: if there is a single draw of a model that was not calibrated, or the posterior is as wide as
@@ -312,7 +312,7 @@ def with_held_out(model: nn.Module, data: Any, num_samples: int = 16, **options:
     keys, known, batch_size = list[int](), kept_keys(model), options.pop("batch_size", None)
 
     def read() -> Iterator[Batch]:
-        for batch in input_batches(model, data, batch_size):
+        for batch in input_batches(model, data, batch_size, name="data"):
             keys.extend(keys_of(batch) if len(known) else ())
             yield batch
 

@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from cgp import assess, calibrate, convert, predict
+from cgp import Detector, assess, calibrate, convert, predict, with_held_out
 from cgp.networks.methods import Posterior
+from cgp.networks.model.inputs import check_finite_inputs
 from cgp.networks.model.labels import check_logits, class_indices, values_for
 from tests.cgp.networks.model.digits import digits
 
@@ -156,6 +157,47 @@ def test_one_logit_that_is_not_finite_is_refused_with_its_row(call, value):
     refused(
         call, model(last=NotFinite(17, value)), parts, f"model: expected finite values, got {value} in row 27: are the"
     )
+
+
+READERS = {
+    "assess": ("data", lambda m, x: assess(m, [(X[:10], Y[:10]), (x, Y)], num_samples=2)),
+    "train": ("train", lambda m, x: assess(m, [(X, Y)], train=[(X[:10], Y[:10]), (x, Y)], num_samples=2)),
+    "ood": (r"ood\['fog'\]", lambda m, x: assess(m, [(X, Y)], ood={"fog": [X[:10] + 1, x + 1]}, num_samples=2)),
+    "calibrate": ("data", lambda m, x: calibrate(m, [(X[:10], Y[:10]), (x, Y)], num_samples=2)),
+    "convert": ("inputs", lambda m, x: convert(Host().eval(), "sparse_cgp", inputs=torch.cat([X[:10], x]))),
+    "held out": ("data", lambda m, x: with_held_out(m, [(X[:10], Y[:10]), (x, Y)], 2)),
+    "predict": ("inputs", lambda m, x: predict(m, iter([X[:10], x]), 2)),
+    "detector": ("inputs", lambda m, x: Detector("energy").fit(m, [(X, Y)]).score(m, iter([X[:10], x]))),
+}
+
+
+@pytest.mark.parametrize(("name", "call"), list(READERS.values()), ids=list(READERS))
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_inputs_that_are_not_finite_are_refused_with_their_rows(name, call, value):
+    x = X.clone()
+    x[[3, 7], 1] = value
+    with pytest.raises(
+        ValueError, match=rf"^{name}: expected finite values, got NaN or infinity in rows 13, 17 \(fill"
+    ):
+        call(model(), x)
+
+
+class Filled(Host):
+    """A host that takes gaps."""
+
+    def forward(self, x):
+        return super().forward(x.nan_to_num())
+
+
+def test_a_network_that_fills_gaps_itself_predicts():
+    x, m = X.clone(), convert(Filled().eval(), amplitude=0.5)
+    x[3, 1] = torch.nan
+    assert predict(m, x, 2).probabilities.isfinite().all()
+
+
+def test_a_mask_of_infinities_is_no_gap():
+    mask, uncalled = torch.full((40, 8, 8), -torch.inf).triu(1), nn.Module()
+    assert check_finite_inputs(uncalled, (X, mask)) == 40
 
 
 def test_a_masked_class_is_a_logit():
