@@ -9,12 +9,14 @@ README = Path(__file__).parents[1] / "README.md"
 EXAMPLES = re.findall(r"(?<!<!-- not run -->\n)```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
 
 
-def test_examples_run_one_after_the_other(monkeypatch):
+def test_examples_run_one_after_the_other_and_print_what_it_shows(monkeypatch, capsys):
     monkeypatch.chdir(README.parent)
     assert len(EXAMPLES) == 5  # tables; a network, asked how sure it is, with a guarantee; toolkit
     names = {}
     for number, example in enumerate(EXAMPLES, 1):
         exec(compile(example, f"README example {number}", "exec"), names)
+    printed, shown = capsys.readouterr().out, re.findall(r"```text\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+    assert printed.split() == " ".join(shown).split()
     assert len(names["filled"]) == len(names["table"])
     assert not np.isnan(names["filled"].to_numpy()).any()
     kept = names["new"][~names["withheld"]]
