@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from matplotlib.transforms import ScaledTranslation, Transform, blended_transform_factory
 from numpy.typing import NDArray
 
@@ -129,6 +129,7 @@ def _counts_beneath(ax: Axes, centres: Array, counts: Array, width: float) -> No
     strip.spines[["top", "right"]].set_visible(False)
     strip.bar(centres, counts, width, color=GREY, edgecolor="white", lw=0.6)
     strip.set(xlabel="Confidence", ylabel="Count", yscale="log", ylim=(0.5, 2 * counts.max()))
+    strip.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     percent(strip.xaxis)
 
 
@@ -213,7 +214,7 @@ def interval_coverage(cumulative: Mapping[str, Any], *, ax: Axes | None = None) 
     outside = ax is None
     ax = new_axes(ax, height=2.8)
     promised = np.linspace(0, 1, 101)
-    ax.plot([0, 1], [0, 1], color=GREY, ls=(0, (4, 2)), lw=0.9)
+    ax.plot([0, 1], [0, 1], color=GREY, ls=(0, (4, 2)), lw=0.9, label="calibrated")
     for index, (name, fractions) in enumerate(values.items()):
         inside = np.sort(np.abs(2 * fractions - 1))
         covered = np.searchsorted(inside, promised + 1e-12, side="right") / len(inside)

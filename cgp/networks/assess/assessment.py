@@ -329,13 +329,17 @@ class Assessment:
                 named |= {label: handle for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
                 ax.get_legend().remove()
             above.legend(named.values(), named, loc="outside lower center", ncols=len(named))
-            beside = below.subplots(1, 2 if self.detection else 1, squeeze=False)[0]
-            plotting.risk_coverage(pairs, ax=beside[0]).legend(**_ABOVE)
+            left, right = below.subplots(1, 2)
+            plotting.risk_coverage(pairs, ax=left).legend(**_ABOVE)
             if self.detection:
-                self._plot_detectors(beside[1])
+                self._plot_detectors(right, first_colour=len(methods))
+            else:
+                right.set_axis_off()
+                left.get_legend().remove()
+                right.legend(*left.get_legend_handles_labels(), loc="upper left")
         return figure
 
-    def _plot_detectors(self, ax: Axes) -> None:
+    def _plot_detectors(self, ax: Axes, first_colour: int) -> None:
         first = next(iter(next(iter(self.detection.values()))))
         shown = dict.fromkeys((first, *filter(None, self.detectors.values())))
         rows: dict[str, list[tuple[float, Detection]]] = {}
@@ -344,17 +348,18 @@ class Assessment:
             for step, label in enumerate(there):  # about the name of the set
                 place_of_label = place + _SPREAD * ((step + 0.5) / len(there) - 0.5)
                 rows.setdefault(label, []).append((place_of_label, scores[label]))
-        for label, marks in rows.items():
+        for colour, (label, marks) in enumerate(rows.items(), first_colour):  # those before it are of methods
             places, detections = zip(*marks, strict=True)
             errors = [2 * d.error if np.isfinite(d.error) else 0.0 for d in detections]
-            ax.errorbar([d.auroc for d in detections], places, xerr=errors, fmt="o", label=label)
+            ax.errorbar([d.auroc for d in detections], places, xerr=errors, fmt=f"oC{colour}", label=label)
         ax.axvline(0.5, color="0.6", lw=0.9, label="chance")
         for place in range(1, len(self.detection)):
             ax.axhline(place - 0.5, color="0.9", lw=0.6)
         count = len(self.detection)
         ax.set(xlabel="AUROC ± 2 standard errors", yticks=range(count), yticklabels=list(self.detection))
         ax.set(ylim=(count - 0.5, -0.5), box_aspect=_ROW * count if count < _ROWS else None, anchor="N")
-        ax.legend(**_ABOVE)
+        chance, *marked = zip(*ax.get_legend_handles_labels(), strict=True)
+        ax.legend(*zip(*marked, chance, strict=True), **_ABOVE)
 
     @property
     def _named(self) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ def test_draws_the_bins():
     (strip,) = ax.child_axes
     assert heights(strip.containers[0]) == [1, 1, 2]
     assert strip.get_xlabel() == "Confidence"
+    assert [strip.yaxis.get_major_formatter()(tick) for tick in (1, 1000)] == ["1", "1,000"]
     assert ax.get_xlim() == ax.get_ylim() == (0, 1)
 
 
@@ -78,6 +79,7 @@ def test_one_method_stands_out():
 def test_coverage_counts_observations_inside():
     ax = interval_coverage({"right": np.linspace(0.005, 0.995, 100), "sure": [0.0, 1.0]})
     diagonal, right, sure = ax.lines
+    assert legend(ax.figure) == ["calibrated", "right", "sure"]
     assert list(diagonal.get_ydata()) == [0, 1]
     np.testing.assert_allclose(right.get_ydata(), right.get_xdata(), atol=0.011)
     assert sure.get_ydata()[:-1].max() == 0

@@ -307,7 +307,9 @@ def test_the_picture_shows_the_recommended_methods(report):
     assert titles(changed) == ["as trained", "temperature", "posterior + temperature"]
     panel = changed.plot().axes[-1]
     assert panel.get_xlabel() == "AUROC ± 2 standard errors"
-    assert [text.get_text() for text in panel.get_legend().get_texts()] == ["chance", "1 - confidence", "energy"]
+    assert [text.get_text() for text in panel.get_legend().get_texts()] == ["1 - confidence", "energy", "chance"]
+    of_methods = {line.get_color() for line in changed.plot().axes[-2].lines}
+    assert of_methods.isdisjoint(bar.lines[0].get_color() for bar in panel.containers)
     assert [text.get_text() for text in panel.get_yticklabels()] == ["noise"]
     assert [float(bar.lines[0].get_xdata()[0]) for bar in panel.containers] == pytest.approx([0.8, 0.9])
     (ends,) = panel.containers[0].lines[2][0].get_segments()
@@ -329,6 +331,19 @@ def test_what_the_picture_says_is_said_once_and_covers_nothing(report):
     for ax in (risk, auroc):
         assert ax.get_legend().get_window_extent().y0 >= ax.get_window_extent().y1 - 1.0
     assert auroc.get_window_extent().height < 0.4 * risk.get_window_extent().height
+
+
+def test_the_risk_by_coverage_alone_is_no_wider_than_beside_detectors(report):
+    alone, beside = (dataclasses.replace(report, detection=each) for each in ({}, {"noise": detectors((0.1, 0.01))}))
+    widths = []
+    for shown in (alone, beside):
+        figure = shown.plot()
+        FigureCanvasAgg(figure).draw()
+        risk = figure.axes[-2]
+        widths.append(risk.get_window_extent().width)
+    assert widths[0] == pytest.approx(widths[1], rel=0.1)
+    risk, free = alone.plot().axes[-2:]
+    assert [text.get_text() for text in free.get_legend().get_texts()] == [line.get_label() for line in risk.lines]
 
 
 def test_every_detector_is_shown_beside_the_name_of_its_set(report):

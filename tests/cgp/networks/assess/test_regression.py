@@ -214,7 +214,7 @@ def test_the_report_is_a_table_a_page_and_a_picture(report):
     assert report.sentence.replace("'", "&#x27;") in report.to_html()
     assert repr(report) == f"Assessment({report.method}, {report.num_labels} rows)"
     figure = report.plot()
-    assert [t.get_text() for t in figure.axes[0].get_legend().get_texts()] == METHODS
+    assert [t.get_text() for t in figure.axes[0].get_legend().get_texts()] == ["calibrated", *METHODS]
     small = dataclasses.replace(report, num_labels=9, num_inputs=9)
     assert small.sentence == "9 rows of values say nothing of variances: at least 20 are needed."
 
