@@ -6,7 +6,7 @@ import argparse
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from cgp import __version__
 from cgp.commands import assess, fill
@@ -62,6 +62,11 @@ class _Parser(argparse.ArgumentParser):
         if flags:
             self.error(f"unrecognized arguments: {' '.join(unknown)}{meant(flags, self._option_string_actions)}")
         return parsed, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Argparse's, in one line, with where the flags are listed where it has no advice."""
+        advised = any(words in message for words in ("did you mean", ": expected "))
+        self.exit(2, f"{self.prog}: {message}{'' if advised else f' ({self.prog} --help lists what there is)'}\n")
 
     def _match_argument(self, action: argparse.Action, arg_strings_pattern: str) -> int:
         """Argparse's, with what is to be given instead of a number of arguments."""

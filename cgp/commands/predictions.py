@@ -69,10 +69,11 @@ def read_predictions(path: Path, *, labelled: bool = True) -> Predictions:
 def check_alike(path: Path, part: Predictions, known: Predictions) -> None:
     """Refuse a file whose arrays do not fit those of the labelled one."""
     if part.logits.shape[1] != known.logits.shape[1]:
-        raise ValueError(f"{path}: expected logits of {known.logits.shape[1]} classes, got {part.logits.shape[1]}")
+        classes, got = known.logits.shape[1], part.logits.shape[1]
+        raise ValueError(f"{path}: expected logits of {classes} classes as the labelled ones, got {got}")
     widths = [None if each.features is None else each.features.shape[1] for each in (known, part)]
     if None not in widths and widths[0] != widths[1]:
-        raise ValueError(f"{path}: expected features (N, {widths[0]}), got (N, {widths[1]})")
+        raise ValueError(f"{path}: expected features (N, {widths[0]}) as the labelled ones, got (N, {widths[1]})")
 
 
 def check_features(path: Path, part: Predictions, known: Predictions, users: Sequence[str]) -> None:
@@ -95,7 +96,9 @@ def _arrays(path: Path) -> dict[str, Array]:
                 raise ValueError(f"expected logits or probabilities, got {[*file]}")
             return {name: file[name] for name in ("logits", "probabilities", "labels", "features") if name in file}
     except (ValueError, EOFError, zipfile.BadZipFile, TypeError) as error:
-        raise ValueError(f"{path}: expected arrays as {_HOW} writes them: {error}") from error
+        is_of_objects = "allow_pickle" in str(error)
+        got = "got an array of Python objects (save it .astype(int), or .astype(float))" if is_of_objects else error
+        raise ValueError(f"{path}: expected arrays as {_HOW} writes them: {got}") from error
 
 
 def _logits(path: Path, arrays: dict[str, Array]) -> Array:
@@ -107,7 +110,10 @@ def _logits(path: Path, arrays: dict[str, Array]) -> Array:
         raise ValueError(f"{path}: expected {given[0]} (N, C) of at least two classes, got shape {values.shape}")
     values = values.astype(np.float64)
     if not _is_finite(values):
-        raise ValueError(f"{path}: expected finite {given[0]}, got NaN or infinities")
+        row = int(np.argwhere(~np.isfinite(values))[0, -2])
+        raise ValueError(
+            f"{path}: expected finite {given[0]}, got NaN or infinity in row {row} (leave such inputs out)"
+        )
     if given[0] == "probabilities":
         if odd := _odd(values):
             raise ValueError(f"{path}: probabilities: expected numbers of 0 to 1 whose rows sum to 1, got {odd}")
@@ -144,14 +150,22 @@ def _averaged(logits: Array) -> Array:
 
 def _labels(path: Path, arrays: dict[str, Array], shape: tuple[int, ...]) -> Array:
     if "labels" not in arrays:
-        raise ValueError(f"{path}: expected labels ({shape[0]},), got none ({_HOW})")
+        with np.load(path) as file:
+            raise ValueError(f"{path}: expected labels ({shape[0]},), got only {', '.join(file)} ({_HOW})")
     labels = arrays["labels"]
     if labels.dtype.kind not in "iu":
-        raise ValueError(f"{path}: expected labels ({shape[0]},) of integers, got {labels.dtype} {labels.shape}")
+        kind, is_one_hot = labels.dtype.kind, labels.shape == (shape[0], shape[-1])
+        advice = (
+            "labels.argmax(1)" if is_one_hot else "labels.astype(int)" if kind in "fb" else "the number of each class"
+        )
+        got = f"{labels.dtype} {labels.shape} (save {advice}, from 0 as the logits have them)"
+        raise ValueError(f"{path}: expected labels ({shape[0]},) of integers, got {got}")
     if labels.shape != shape[:1]:
         raise ValueError(f"{path}: expected labels ({shape[0]},), one for each input, got {labels.shape}")
-    if labels.min() < 0 or labels.max() >= shape[1]:
-        raise ValueError(f"{path}: expected labels in 0 … {shape[1] - 1}, got {labels.min()} … {labels.max()}")
+    least, most = int(labels.min()), int(labels.max())
+    if least < 0 or most >= shape[1]:
+        advice = "save labels - 1" if (least, most) == (1, shape[1]) else "leave out inputs of other classes"
+        raise ValueError(f"{path}: expected labels in 0 … {shape[1] - 1}, got {least} … {most} ({advice})")
     return labels.astype(np.int64)
 
 

@@ -249,6 +249,21 @@ def test_the_report_in_numbers_is_enough_for_sets(method, saved, tmp_path):
         assert json.loads(out.read_text())["sets"]["level"] == level
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], "cgp assess: the following arguments are required: predictions (cgp assess --help lists what there is)"),
+        (["a.npz", "b.npz"], "cgp: unrecognized arguments: b.npz (cgp --help lists what there is)"),
+        (["a.npz", "--risk"], "cgp assess: argument --risk: expected RISK"),
+    ],
+)
+def test_a_command_line_that_does_not_fit_is_said_in_a_line(given, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        commands.main(["assess", *given])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"{said}\n"
+
+
 def test_help_says_what_the_report_in_numbers_has_not(capsys):
     with pytest.raises(SystemExit):
         commands.main(["assess", "--help"])
@@ -399,11 +414,19 @@ def _saved(row):
             [],
             "expected one of the two, logits or probabilities, got both (np.savez(file, ",
         ),
-        ({"logits": np.zeros((4, 2))}, [], "expected labels (4,), got none"),
+        ({"logits": np.zeros((4, 2)), "y": np.zeros(4)}, [], "expected labels (4,), got only logits, y (np.savez("),
         (_GOOD | {"labels": np.zeros(3, int)}, [], "expected labels (4,), one for each input, got (3,)"),
-        (_GOOD | {"labels": np.zeros(4)}, [], "expected labels (4,) of integers, got float64 (4,)"),
-        (_GOOD | {"labels": np.full(4, 2)}, [], "expected labels in 0 … 1, got 2 … 2"),
-        (_GOOD | {"logits": np.full((4, 2), np.nan)}, [], "expected finite logits"),
+        (_GOOD | {"labels": np.zeros(4)}, [], "of integers, got float64 (4,) (save labels.astype(int), from 0 as"),
+        (_GOOD | {"labels": np.eye(2)[[0, 1, 1, 0]]}, [], "got float64 (4, 2) (save labels.argmax(1), from 0 as the"),
+        (_GOOD | {"labels": np.full(4, "cat")}, [], "got <U3 (4,) (save the number of each class, from 0 as the log"),
+        (_GOOD | {"labels": np.array([0] * 4, object)}, [], "got an array of Python objects (save it .astype(int), or"),
+        (_GOOD | {"labels": np.full(4, 2)}, [], "in 0 … 1, got 2 … 2 (leave out inputs of other classes)"),
+        (_GOOD | {"labels": np.array([1, 2, 2, 1])}, [], "expected labels in 0 … 1, got 1 … 2 (save labels - 1)"),
+        (
+            _GOOD | {"logits": np.array([[1, 2], [1, 2], [np.nan, 2], [1, 2]])},
+            [],
+            "expected finite logits, got NaN or infinity in row 2 (leave such inputs out)",
+        ),
         (_saved([0.9, 0.6]), [], "whose rows sum to 1, got rows that sum to 1.5 … 1.5, such as of several labels each"),
         (_saved([90.0, 10.0]), [], "got rows that sum to 100, such as percentages: divide them by 100"),
         (_saved([2.5, -1.0]), [], "got -1, such as logits or logarithms have: save them as logits=..."),
@@ -447,9 +470,15 @@ def test_what_cannot_be_assessed_is_said_in_a_line(arrays, arguments, message, t
 def test_other_files_must_fit_the_labelled_one(saved, capsys):
     path, train = saved("held_out.npz", 50), saved("train.npz", 50)
     for other, message in (
-        (saved("few.npz", 50, features=np.zeros((50, 3))), "few.npz: expected features (N, 4), got (N, 3)"),
+        (
+            saved("few.npz", 50, features=np.zeros((50, 3))),
+            "few.npz: expected features (N, 4) as the labelled ones, got (N, 3)",
+        ),
         (saved("bare.npz", 50, features=None), "bare.npz: expected features (N, 4), as --train uses them, got none"),
-        (saved("more.npz", 50, logits=np.zeros((50, 5))), "more.npz: expected logits of 4 classes, got 5"),
+        (
+            saved("more.npz", 50, logits=np.zeros((50, 5))),
+            "more.npz: expected logits of 4 classes as the labelled ones, got 5",
+        ),
     ):
         assert commands.main(["assess", str(path), "--train", str(train), "--ood", str(other)]) == 2
         assert message in capsys.readouterr().err
