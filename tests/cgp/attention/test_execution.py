@@ -92,7 +92,7 @@ def test_objective_compiles_whole():
 
 @pytest.mark.parametrize("name", ["cgp softmax's mean", "sparse_cgp latent"])
 def test_a_whole_model_exports_in_eval(name):
-    sizes = DIGITS | {"embed_dim": 12, "mlp_dim": 16, "num_heads": 3}
+    sizes = DIGITS | {"embed_dim": 12, "mlp_dim": 16, "num_heads": 3, "depth": 1}
     model = VisionTransformer(**sizes, num_classes=3, attention=BLOCKS[name]).eval()
     images = torch.rand(2, 1, 8, 8)
     exported = torch.export.export(model, (images,)).module()
