@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["as_share", "counted", "listed", "meant"]
+__all__ = ["as_share", "counted", "first_of", "listed", "meant"]
 
 
 def as_share(number: float) -> str:
@@ -77,6 +77,24 @@ def listed(names: Iterable[str]) -> str:
     """
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def first_of(names: Iterable[str], most: int) -> str:
+    """The first of some names, and how many more there are.
+
+    Args:
+        names: in order.
+        most: so many are named.
+
+    Returns:
+        They, separated by commas.
+
+    Example:
+        >>> first_of("abcde", 3), first_of("abc", 3)
+        ('a, b, c and 2 more', 'a, b, c')
+    """
+    names = [*names]
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _near(given: str, names: Iterable[str]) -> list[str]:

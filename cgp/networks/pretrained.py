@@ -37,6 +37,7 @@ from cgp.networks.model.repeated import keep_keys, kept_keys
 from cgp.networks.model.structural_copy import structural_copy, uncompiled
 from cgp.networks.predict.method import Settings, as_assessed, has_settings, settings_of, with_settings
 from cgp.networks.predict.prediction import Prediction, TokenLayout
+from cgp.spelling import first_of
 from cgp.weights import check_weights, load_tensors, part_of, save_tensors, save_weights
 
 __all__ = ["from_pretrained", "save_pretrained"]
@@ -270,8 +271,7 @@ def _differences(path: Path, model: nn.Module) -> str:
     others = {f"{name} {own[name]} in place of {saved[name]}" for name in both if own[name] != saved[name]}
     for words, names in (("with", others), ("without", saved.keys() - both), ("with", own.keys() - both)):
         if found := sorted(names):
-            more = f" and {len(found) - _FEW} more" * (len(found) > _FEW)
-            return f"{words} {', '.join(found[:_FEW])}{more}"
+            return f"{words} {first_of(found, _FEW)}"
     return "of the same tensors"
 
 

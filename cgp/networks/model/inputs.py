@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset
 
 from cgp.networks.model.structural_copy import structural_copy, with_own_buffers
+from cgp.spelling import first_of
 
 __all__ = [
     "Batch",
@@ -265,10 +266,9 @@ def check_finite_inputs(model: nn.Module, inputs: Any, name: str = "inputs", fir
         bad &= _not_finite([leaf for leaf in returned if isinstance(leaf, Tensor) and leaf.dim()], count)
     if bad.any():
         rows = (bad.nonzero()[:, 0] + first).tolist()
-        more = f" and {len(rows) - _ROWS_SHOWN} more" if len(rows) > _ROWS_SHOWN else ""
         raise ValueError(
             f"{name}: expected finite values, got NaN or infinity in {'row' if len(rows) == 1 else 'rows'} "
-            f"{', '.join(map(str, rows[:_ROWS_SHOWN]))}{more} (fill them, or leave these inputs out)"
+            f"{first_of(map(str, rows), _ROWS_SHOWN)} (fill them, or leave these inputs out)"
         )
     return count
 

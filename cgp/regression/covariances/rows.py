@@ -39,7 +39,7 @@ __all__ = [
     "row_covariance",
 ]
 
-_PART = 0.1  # of a relation, the unit of its parameter
+_PART = 0.1  # unit in which parameters count relations
 
 COMPONENT_STEP = 3.0  # between the lengthscales at which components start
 
@@ -188,9 +188,9 @@ class Relations(PriorModule):
 
     .. math:: B = I + (b_{pq})_{q<p}, \qquad b_{pq} \sim N(0, 1)
 
-    What short time scales tell of an output that was observed for a short while is thus known of long ones. The
-    parameters are tenths of b: steps of one length move these less than other parameters, and they stay nearer to a
-    start that knows of long time scales what windows do not.
+    What short time scales tell of an output that was observed for a short while is thus known of long ones. Parameters
+    count b in tenths: a step of one length moves b less than other parameters, and it stays nearer to a start that
+    knows of long time scales what windows do not.
 
     Args:
         num_processes: number P of outputs.

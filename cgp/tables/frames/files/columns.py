@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cgp.spelling import first_of
+
 from .numbers import ABSENT, NumberForm, form_of_numbers, looks_like_number
 from .options import ReadOptions, UnclearError, option
 
@@ -165,14 +167,13 @@ def _of_words(words: dict[str, dict[str, int]], given: Sequence[str]) -> str:
             where.setdefault(text, []).append(name)
     limits = [text for text in where if text[0] in _LIMITS and looks_like_number(text[1:].strip())]
     codes = [*given, *dict.fromkeys(text[0] if text in limits else text for text in [*where][:_MOST])]
-    shown = ", ".join(f"{text!r} in {', '.join(map(repr, names[:3]))}" for text, names in [*where.items()][:_MOST])
-    more = f" and {len(where) - _MOST} more" if len(where) > _MOST else ""
+    shown = first_of((f"{text!r} in {', '.join(map(repr, names[:3]))}" for text, names in where.items()), _MOST)
     below = (
         f". A value below a limit is filled as a gap then, which is too high: {option('half_limits')} takes half of "
         "each limit"
     )
     return (
-        f"words among numbers: {shown}{more}. Say {option('missing', codes)} if they stand for what is missing, or "
+        f"words among numbers: {shown}. Say {option('missing', codes)} if they stand for what is missing, or "
         f"{option('leave', [*words])} to leave the columns alone{below if any(map(_limit, limits)) else ''}"
     )
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cgp.atomic_files import write_aside
+from cgp.spelling import first_of
 
 from .assembling import Assembled
 from .columns import Columns
@@ -55,7 +56,7 @@ class Understood(NamedTuple):
         reasons: dict[str, list[str]] = {}
         for name, reason in self.left.items():
             reasons.setdefault(reason, []).append(name)
-        left = [f"{', '.join(names[:_LEFT_SHOWN])}{_more(names)} ({reason})" for reason, names in reasons.items()]
+        left = [f"{first_of(names, _LEFT_SHOWN)} ({reason})" for reason, names in reasons.items()]
         lines = [("file", self.file), ("header", self.header), ("rows", self.rows)]
         lines += [("" if n else "columns", each) for n, each in enumerate(shown)]
         lines += [("" if n else "left alone", each) for n, each in enumerate(left)]
@@ -245,7 +246,3 @@ def _said(name: str, values: Any, texts: dict[str, int]) -> str:
     marks = ", ".join(f"{text!r} {count} times" for text, count in texts.items())
     gaps = int(values.isna().sum())
     return f"{name}: {len(values) - gaps} values, {gaps} missing" + (f" ({marks})" if marks else "")
-
-
-def _more(names: list[str]) -> str:
-    return f" and {len(names) - _LEFT_SHOWN} more" if len(names) > _LEFT_SHOWN else ""
