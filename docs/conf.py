@@ -53,6 +53,7 @@ sphinx_gallery_conf = {
     "reset_modules": ("gallery.reset",),
     "capture_repr": ("_repr_html_",),
     "abort_on_example_error": True,
+    "parallel": True,  # as many processes as the build has
     "download_all_examples": False,
     "min_reported_time": 1_000_000,
     "show_memory": False,

@@ -24,7 +24,6 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, redirect_stdout
 from copy import deepcopy
-from functools import cache, partial
 from itertools import groupby
 from multiprocessing import get_context
 from pathlib import Path
@@ -75,6 +74,7 @@ _OUTPUT = re.compile(r"^```text\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
 _PICTURE = re.compile(r"\]\(\S*images/([\w-]+\.png)\)")
 _NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 _SECONDS = re.compile(r"[\d.]+ s\b")
+_begun: dict[str, Any] = {}  # names after the tutorial's first block, in this process
 
 
 class Block(NamedTuple):
@@ -102,13 +102,14 @@ def run(page: Path, folder: Path | None = None) -> list[str]:
     Raises:
         ValueError: if the page shows another number of pictures than its code draws.
     """
-    start = tutorial() if continues(page) else {}
-    space = {name: deepcopy(v) if isinstance(v, nn.Module) else v for name, v in start.items()}
+    space = _copied(tutorial()) if continues(page) else {}
     printed, drawn = [], []
     with _fresh():
         torch.set_default_dtype(space.pop(_PRECISION, torch.float32))
         for number, block in enumerate(blocks(page), 1):
             printed.append(_execute(block.code, f"{page.name}, block {number}", space))
+            if page == TUTORIAL and number == 1:
+                _begun.update(_copied(space) | {_PRECISION: torch.get_default_dtype()})
             drawn += [plt.figure(index) for index in plt.get_fignums() if plt.figure(index) not in drawn]
         names = pictures(page)
         if len(drawn) != len(names):
@@ -123,14 +124,17 @@ def continues(page: Path) -> bool:
     return _CONTINUES in page.read_text(encoding="utf-8")
 
 
-@cache
 def tutorial() -> dict[str, Any]:
-    """The names that pages which continue the tutorial start from: its model is trained once for all of them."""
-    space: dict[str, Any] = {}
-    with _fresh():
-        _execute(blocks(TUTORIAL)[0].code, TUTORIAL.name, space)
-        space[_PRECISION] = torch.get_default_dtype()
-    return space
+    """The names that pages which continue the tutorial start from: a process trains its model once for all of them."""
+    if not _begun:
+        with _fresh():
+            _execute(blocks(TUTORIAL)[0].code, TUTORIAL.name, _begun)
+            _begun[_PRECISION] = torch.get_default_dtype()
+    return _begun
+
+
+def _copied(space: dict[str, Any]) -> dict[str, Any]:
+    return {name: deepcopy(v) if isinstance(v, nn.Module) else v for name, v in space.items()}
 
 
 def differences(page: Path, printed: list[str]) -> list[str]:
@@ -205,15 +209,22 @@ def _build(app: Sphinx) -> None:
 
     log = logging.getLogger(__name__)
     BUILT.mkdir(parents=True, exist_ok=True)
-    begin = time.monotonic()
+    begin, done = time.monotonic(), 0
+    together = [TUTORIAL, *filter(continues, PAGES)]  # its model is trained in one process
+    groups = [together, *([page] for page in PAGES if page not in together)]
     with ProcessPoolExecutor(app.parallel, get_context("spawn")) as pool:
-        runs = (pool.map if app.parallel > 1 else map)(partial(run, folder=BUILT), PAGES)
-        for number, (page, printed) in enumerate(zip(PAGES, runs, strict=True), 1):
-            # Printed, as the build is told to be quiet but for warnings.
-            print(f"{number} of {len(PAGES)} pages run, {time.monotonic() - begin:.0f} s: {page.name}", flush=True)
-            for difference in differences(page, printed):
-                log.warning(difference)
+        for found in (pool.map if app.parallel > 1 else map)(_differences, groups):
+            for page, lines in found.items():
+                done += 1
+                # Printed, as the build is told to be quiet but for warnings.
+                print(f"{done} of {len(PAGES)} pages run, {time.monotonic() - begin:.0f} s: {page.name}", flush=True)
+                for difference in lines:
+                    log.warning(difference)
     print("Next: the examples of the gallery that changed, then the pages: a minute or two more", flush=True)
+
+
+def _differences(group: list[Path]) -> dict[Path, list[str]]:
+    return {page: differences(page, run(page, BUILT)) for page in group}
 
 
 def _show_built(_: Sphinx, _name: str, source: list[str]) -> None:
