@@ -250,18 +250,25 @@ def _never_empty(scores: Array) -> Array:
 LEVELS = 20
 """Shares of the answers that are tested: 1/20, 2/20, ... and all."""
 
+_STARTS = 4
+
 
 def risk_threshold(confidence: Array, correct: Array, risk: float, level: float) -> float | None:
     r"""The lowest confidence above which at most a share r of the answers is wrong, with probability at least 1 − δ.
 
     For each of 20 shares of the n held-out answers, :math:`\lambda` is the order statistic of the confidence that the
     share lies above. Given it, the a answers above are independent draws of those whose confidence exceeds it, and k of
-    them are wrong with a binomial distribution. That more than r of them would be is rejected where
+    them are wrong with a binomial distribution. From the smallest share to all, that more than r of them would be is
+    rejected where
 
-    .. math:: P(\mathrm{Bin}(a, r) \le k) \le \delta / 20
+    .. math:: P(\mathrm{Bin}(a_s, r) \le k_s) \le \delta_s, \qquad
+        \delta_s = w_s + \begin{cases} \delta_{s-1} & s - 1 \text{ was rejected} \ 0 & \text{otherwise} \end{cases}
 
-    which by Bonferroni's inequality is wrong anywhere with probability at most :math:`\delta` (Learn then Test, with
-    Clopper and Pearson's bound). Nothing is assumed of the confidence, nor that errors get fewer as it grows.
+    Here w is :math:`\delta / 4` for four shares, evenly from the smallest that could be rejected, else 0 (fewer shares
+    where fewer could be). That is wrong anywhere with probability at most :math:`\delta`: given how many confidences
+    lie between successive values above which exactly r are wrong, it is fixed where more than r are; there k is no less
+    than binomial, and the errors sum to :math:`\delta` at most. Nothing is assumed of the confidence, nor that errors
+    get fewer as it grows; at a value that several answers share, nothing is handed on.
 
     Args:
         confidence: of held-out answers, ``(n,)``, independent draws of what is to come.
@@ -272,26 +279,42 @@ def risk_threshold(confidence: Array, correct: Array, risk: float, level: float)
     Returns:
         The threshold of the largest share that passes; answers above it are kept. −∞ keeps all, None is none.
 
-    Note:
-        Angelopoulos et al., Learn then Test (2021); Geifman & El-Yaniv, Selective Classification for Deep Neural
-        Networks (NeurIPS 2017).
+    Source:
+        Angelopoulos et al. (2021), Learn then Test; Bretz et al. (2009), A graphical approach to sequentially rejective
+        multiple test procedures; Geifman & El-Yaniv (2017), Selective Classification for Deep Neural Networks.
 
     Example:
         >>> risk_threshold(np.linspace(0.5, 1.0, 500), np.ones(500, bool), 0.02, 0.95)
         -inf
     """
-    ordered = np.sort(confidence)[::-1]
-    for share in range(LEVELS, 0, -1):
-        place = len(ordered) * share // LEVELS
-        threshold = -math.inf if share == LEVELS else float(ordered[place - 1]) if place else math.inf
+    ordered, found, handed_on = np.sort(confidence)[::-1], None, 0.0
+    for place, part in zip(_places(len(ordered)), _parts(len(ordered), risk, 1.0 - level), strict=True):
+        threshold = -math.inf if place == len(ordered) else float(ordered[place])
         above = confidence > threshold
-        if binom.cdf((above & ~correct).sum(), above.sum(), risk) <= (1.0 - level) / LEVELS:
-            return threshold
-    return None
+        error = handed_on * (above.sum() == place) + part
+        passes = error > 0.0 and binom.cdf((above & ~correct).sum(), above.sum(), risk) <= error
+        found, handed_on = (threshold, error) if passes else (found, 0.0)
+    return found
+
+
+def _places(count: int) -> NDArray[np.int64]:
+    """Answers that lie above the threshold of each share."""
+    return np.array([*(count * share // LEVELS - 1 for share in range(1, LEVELS)), count]).clip(min=0)
+
+
+def _parts(count: int, risk: float, error: float) -> Array:
+    """The error that tests of each share begin with."""
+    parts, if_all_are_right = np.zeros(LEVELS), (1.0 - risk) ** _places(count)
+    for starts in range(_STARTS, 0, -1):
+        (able,) = np.nonzero(if_all_are_right <= error / starts)
+        if len(able) >= starts:
+            parts[np.linspace(able[0], LEVELS - 1, starts).round().astype(int)] = error / starts
+            break
+    return parts
 
 
 def labels_needed(risk: float, level: float) -> int:
-    r"""Held-out labels below which no answer can be given, were all right: :math:`\log(\delta/20) / \log(1 - r)`.
+    r"""Held-out labels below which no answer can be given, were all right: :math:`\log\delta / \log(1 - r)`.
 
     Args:
         risk: r.
@@ -302,9 +325,9 @@ def labels_needed(risk: float, level: float) -> int:
 
     Example:
         >>> labels_needed(0.02, 0.95)
-        297
+        149
     """
-    return math.ceil(math.log((1.0 - level) / LEVELS) / math.log1p(-risk))
+    return math.ceil(math.log(1.0 - level) / math.log1p(-risk))
 
 
 def why_none(correct: Array, risk: float, level: float) -> str:
@@ -320,7 +343,7 @@ def why_none(correct: Array, risk: float, level: float) -> str:
 
     Example:
         >>> why_none(np.ones(50, bool), 0.05, 0.95)
-        'every answer is withheld: a risk of 0.05 with a confidence of 0.95 needs at least 117 held-out labels, got 50'
+        'every answer is withheld: a risk of 0.05 with a confidence of 0.95 needs at least 59 held-out labels, got 50'
     """
     asked = f"a risk of {risk:g} with a confidence of {level:g}"
     if len(correct) < (needed := labels_needed(risk, level)):

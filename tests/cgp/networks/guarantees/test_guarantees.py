@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from scipy.stats import beta, norm
+from scipy.stats import beta, binom, norm
 from torch import nn
 
 from cgp import Detector, assess, calibrate, convert, from_pretrained, predict, save_pretrained, with_held_out
@@ -240,14 +240,59 @@ def test_abstaining_is_the_tested_threshold():
     assert -np.inf < threshold in above[[600 * k // LEVELS - 1 for k in range(1, LEVELS)]]
 
 
+def handed_on_along_a_graph(p_values, errors):
+    """Hypotheses that Bretz, Maurer, Brannath & Posch (2009), algorithm 1, rejects along a chain."""
+    errors, size = errors.copy(), len(errors)
+    edges, left = np.eye(size, k=1), set(range(size))
+    while passing := [k for k in left if p_values[k] <= errors[k]]:
+        j = passing[-1]
+        left.remove(j)
+        errors += errors[j] * edges[j] * np.isin(np.arange(size), list(left))
+        new = np.zeros_like(edges)
+        for k in left:
+            for m in left - {k}:
+                both = edges[k, j] * edges[j, k]
+                new[k, m] = (edges[k, m] + edges[k, j] * edges[j, m]) / (1.0 - both) if both < 1.0 else 0.0
+        edges = new
+    return set(range(size)) - left
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_errors_are_handed_on_as_along_a_graph(seed):
+    rng = np.random.default_rng(seed)
+    count, risk, level = (160, 237, 400, 900)[seed % 4], (0.05, 0.1)[seed // 4], 0.9
+    confidence = rng.beta(4, 1, count)
+    right = rng.random(count) < np.where(confidence > 0.7, 1.0 - 0.4 * risk, 0.85)
+    above = [count * share // LEVELS - 1 for share in range(1, LEVELS)] + [count]
+    ordered = right[np.argsort(-confidence)]
+    p_values = np.array([binom.cdf((~ordered[:n]).sum(), n, risk) for n in above])
+    able = next(k for k, n in enumerate(above) if (1.0 - risk) ** n <= (1.0 - level) / 4)
+    errors = np.zeros(LEVELS)
+    errors[np.linspace(able, LEVELS - 1, 4).round().astype(int)] = (1.0 - level) / 4
+    rejected = handed_on_along_a_graph(p_values, errors)
+    threshold = risk_threshold(confidence, right, risk, level)
+    kept = 0 if threshold is None else (confidence > threshold).sum()
+    assert kept == (above[max(rejected)] if rejected else 0)
+
+
+def test_answers_of_one_confidence_hand_nothing_on():
+    right = np.ones(400, bool)
+    right[380:] = False
+    confidence = np.linspace(1.0, 0.5, 400)
+    assert risk_threshold(confidence, right, 0.07, 0.9) == -np.inf  # its p-value is 0.066
+    confidence[200:380] = confidence[200]
+    assert risk_threshold(confidence, right, 0.07, 0.9) == confidence[200]
+
+
 def test_too_few_labels_are_counted_and_an_empty_answer_is_said():
     model, x, y = model_and_data()
     prediction, known = predict(model, x[600:]), predict(model, [(x[:200], y[:200])])
-    with pytest.raises(ValueError, match=r"expected at least 297 labels to keep to a risk of 0\.02 .* got 200"):
-        prediction.abstain(risk=0.02, level=0.95, held_out=known)
-    assert risk_threshold(np.ones(297), np.ones(297, bool), 0.02, 0.95) == -np.inf
-    assert risk_threshold(np.ones(296), np.ones(296, bool), 0.02, 0.95) is None
-    assert labels_needed(0.02, 0.95) == 297
+    with pytest.raises(ValueError, match=r"expected at least 299 labels to keep to a risk of 0\.01 .* got 200"):
+        prediction.abstain(risk=0.01, level=0.95, held_out=known)
+    assert labels_needed(0.01, 0.95) == 299
+    for values in (np.ones(299), np.linspace(0.0, 1.0, 299)):
+        assert risk_threshold(values, np.ones(299, bool), 0.01, 0.95) == -np.inf
+        assert risk_threshold(values[:298], np.ones(298, bool), 0.01, 0.95) is None
     wrong = predict(model, [(x[:600], (y[:600] + 1) % 4)])
     with pytest.warns(UserWarning, match="abstain: every answer is withheld: of 600 held-out answers"):
         assert prediction.abstain(risk=0.05, level=0.95, held_out=wrong).all()
