@@ -57,11 +57,11 @@ class MultiScale(Structure):
 
     Args:
         num_scales: number of components, without the cycles.
-        num_factors: R, none for a single output, or the number of each component, without the cycles; None is 3, and
-            chosen by hidden values for more than fifty outputs (:func:`.factors_by_scale`).
+        num_factors: R, none for a single output, or the number of each component, without the cycles; None is 3, none
+            for related outputs, and chosen by hidden values for more than fifty (:func:`.factors_by_scale`).
         periods: periods of the cycles, in units of the input; "auto" detects up to three.
-        related: whether outputs depend on each other by :class:`.Relations`, alike on all time scales, besides by
-            factors; None is yes where one has a gap of more than a quarter of the rows, and for at most fifty outputs,
+        related: whether outputs depend on each other by :class:`.Relations`, alike on all time scales, not by factors;
+            None is yes where one has a gap of more than a quarter of the rows, and for at most fifty outputs,
             if hidden stretches of them are nearer to what rows say of each other than to means: an output's own
             values do not show how it depends on the others on time scales that long.
         ridge: of the covariance that relations start from, in units of the variances; None is by hidden stretches.
@@ -100,9 +100,10 @@ class MultiScale(Structure):
     @property
     def _shared(self) -> list[int]:
         """The number of factors of each component, and of a cycle."""
+        usual = 0 if self.related else _FACTORS
         if isinstance(self.num_factors, Sequence):
-            return [*self.num_factors, _FACTORS]
-        return [_FACTORS if self.num_factors is None else self.num_factors] * (self.num_scales + 1)
+            return [*self.num_factors, usual]
+        return [usual if self.num_factors is None else self.num_factors] * (self.num_scales + 1)
 
     def resolved(self, observations: Observations) -> MultiScale:
         """The same with what was found in the observations: periods, number of factors, whether outputs are related."""

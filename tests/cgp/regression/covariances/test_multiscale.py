@@ -1,11 +1,13 @@
 """Components of factors and own processes, and cycles, against covariances written out."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from cgp.regression.covariances.completion import completed
 from cgp.regression.covariances.factors import FactorLoadings
 from cgp.regression.covariances.multiscale import MultiScale, start_at_factors
 from cgp.regression.covariances.rows import Relations, dense_covariance, grid_covariances
@@ -126,7 +128,15 @@ def test_related_components_start_with_the_covariance_of_a_table():
     covariance = structure.covariance(given, "matern32")
     structure.start(covariance, given)
     total = sum((kernel.loadings() @ kernel.loadings().mT).detach() for kernel in covariance.kernels)
+    torch.testing.assert_close(total, completed(given.table, 0.01).covariance)
     assert (total - given.correlation()).abs().max() < 0.15
+
+
+def test_related_outputs_share_no_factors_unless_they_are_asked_for():
+    given = Observations(np.arange(50.0)[:, None], np.random.default_rng(0).normal(size=(50, 3)))
+    for structure, count in ((MultiScale(related=True, ridge=0.1), 0), (MultiScale(2, 2, related=True, ridge=0.1), 2)):
+        for kernel in replace(structure, periods=(8.0,)).covariance(given, "matern32").kernels:
+            assert kernel.loadings().shape == (3, count + 3)
 
 
 @pytest.mark.parametrize(
