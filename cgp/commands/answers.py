@@ -148,7 +148,7 @@ def _write_parts(
     parts = getattr(imputer, what)(*arguments)[: len(heads)]
     columns = {}
     for name in parts[0]:
-        digits = table.precision(name)
+        digits = table.precision(name).of_means if "mean" in arguments else table.precision(name)
         for head, part in zip(heads, parts, strict=True):
             write = digits.write_error if head.endswith("std") else digits.write
             columns[head.format(name)] = _cells(map(write, part[name]), digits, path)

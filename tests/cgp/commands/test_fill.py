@@ -150,6 +150,7 @@ def test_sums_means_and_a_forecast(file):
     np.testing.assert_allclose(sums["warm"], [filled["warm"][:24].sum(), filled["warm"][24:].sum()], atol=0.03)
     assert (sums["warm std"] > 0).tolist() == [True, False]
     np.testing.assert_allclose(means["wet"], filled["wet"].mean(), atol=2e-3)
+    np.testing.assert_allclose(means["count"], readings()["count"].mean(), atol=5e-3)  # two decimals more than readings
     assert ahead["when"].tolist() == ["2024-01-02 06:00:00", "2024-01-02 07:00:00", "2024-01-02 08:00:00"]
 
 
@@ -286,7 +287,7 @@ REFUSED = [
     (b"a,b\n1,2\n3,4\n", [], "expected gaps in columns of numbers, ['a', 'b'], got none"),
     (b"a,b\nx,u\ny,v\n", [], "expected a column of numbers, got none"),
     (b"a,b\nx,1 mm\ny,2 mm\n", [], "numbers with units: '1 mm' in 'b'"),
-    (b"a,b\n1,\n3,4\n", ["--index", "c"], "expected columns of the table, ['a', 'b'], got ['c']"),
+    (b"a,b\n1,\n3,4\n", ["--index", "c"], "--index c: expected columns of the table, ['a', 'b'], got ['c']"),
     (b"day,b\n1,\n3,4\n", ["--index", "Dy"], "got ['Dy']; did you mean 'day'?"),
     (b"wind,b\n1,\n3,4\n", ["--leave", "wnd"], "got ['wnd']; did you mean 'wind'?"),
     (b"a,b\n1,\n3,4\n", ["--out", "/nowhere/x.csv"], "no folder /nowhere"),

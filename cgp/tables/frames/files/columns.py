@@ -12,7 +12,7 @@ import numpy as np
 
 from cgp.spelling import first_of
 
-from .numbers import ABSENT, NumberForm, form_of_numbers, looks_like_number
+from .numbers import ABSENT, LIMITS, NumberForm, form_of_numbers, looks_like_number
 from .options import ReadOptions, UnclearError, option
 
 __all__ = ["EMPTY", "PADDED", "Column", "Columns", "columns_of"]
@@ -21,7 +21,6 @@ EMPTY = "nothing but missing values"
 PADDED = "numbers with leading zeros are names"
 _UNIT = re.compile(r"[-+]?[\d.,]*\d\s?[%°€$£‰]|[-+]?[$€£]\s?[-+]?\d[\d.,]*|[-+]?\d[\d.,]*\s[^\W\d][\w/%°³²^-]*")
 _COUNTERS = ("index", "id", "row", "no", "nr", "record")
-_LIMITS = "<>≤≥"
 _BELOW = re.compile(r"[<≤]\s*(.+)")
 _LARGEST = 2**53  # whole numbers beyond are not told apart by floating-point ones
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -72,7 +71,7 @@ class _Texts(NamedTuple):
         """The texts of a series; a code, a word for nothing, or a mark without letters and digits is missing."""
         result, codes = cls({}, {}, {}, {}), options.missing
         for text, count in Counter(column).items():
-            is_code = text in codes or (text[:1] in _LIMITS and text[:1] in codes)
+            is_code = text in codes or (text[:1] in LIMITS and text[:1] in codes)
             if text and (is_code or text in ABSENT or not any(map(str.isalnum, text))):
                 result.missing[text] = count
             elif options.half_limits and looks_like_number(_limit(text)):
@@ -165,9 +164,9 @@ def _of_words(words: dict[str, dict[str, int]], given: Sequence[str]) -> str:
     for name, texts in words.items():
         for text in texts:
             where.setdefault(text, []).append(name)
-    limits = [text for text in where if text[0] in _LIMITS and looks_like_number(text[1:].strip())]
+    limits = [text for text in where if text[0] in LIMITS and looks_like_number(text[1:].strip())]
     codes = [*given, *dict.fromkeys(text[0] if text in limits else text for text in [*where][:_MOST])]
-    shown = first_of((f"{text!r} in {', '.join(map(repr, names[:3]))}" for text, names in where.items()), _MOST)
+    shown = first_of((f"{text!r} in {first_of(map(repr, names), 3)}" for text, names in where.items()), _MOST)
     below = (
         f". A value below a limit is filled as a gap then, which is too high: {option('half_limits')} takes half of "
         "each limit"

@@ -14,10 +14,20 @@ from numpy.typing import NDArray
 from .options import ReadOptions, UnclearError, option
 from .times import looks_like_time
 
-__all__ = ["ABSENT", "NumberForm", "Precision", "form_of_numbers", "kind_of", "looks_like_number", "main_kind"]
+__all__ = [
+    "ABSENT",
+    "LIMITS",
+    "NumberForm",
+    "Precision",
+    "form_of_numbers",
+    "kind_of",
+    "looks_like_number",
+    "main_kind",
+]
 
 # Words that spreadsheets, R, pandas and data bases write for what is missing, in columns that are numbers otherwise
 ABSENT = frozenset(["NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "-nan", "<NA>", "NULL", "null", "None"])
+LIMITS = "<>≤≥"  # before numbers that are limits of what could be measured
 _DECIMALS = 6  # of a column without readings
 _NUMBER = re.compile(r"[-+−]?(\d[\d.,'’ \u00a0\u202f\u2009]*|[.,]\d+)([eE][-+]?\d+)?")
 _GROUPS = {" ": " \u00a0\u202f\u2009", "'": "'’"}  # signs that are written for each other
@@ -108,6 +118,11 @@ class Precision(NamedTuple):
         text = f"{value:.{self.significant - 1}e}" if self.significant else f"{value:,.{self.decimals}f}"
         text = text if float(text.replace(",", "")) else text.removeprefix("-")
         return text.translate({ord(","): self.form.thousands if self.grouped else "", ord("."): self.form.decimal})
+
+    @property
+    def of_means(self) -> Precision:
+        """The digits of a mean of readings, which is known better than each."""
+        return self._replace(decimals=self.decimals + 2, significant=self.significant and self.significant + 2)
 
     def write_error(self, value: float) -> str:
         """A standard deviation with the digits of the column, or as many more as two that count need."""

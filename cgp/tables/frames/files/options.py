@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ReadOptions", "UnclearError", "as_flags", "option"]
+from cgp.spelling import meant
+
+__all__ = ["ReadOptions", "UnclearError", "as_flags", "check_columns", "option"]
 
 _OPTION = re.compile("\x02(.*?)\x1f(.*?)\x03", re.DOTALL)
 _WORDS = {"tab": "\t", "space": " ", "comma": ",", "semicolon": ";", "point": ".", "\\t": "\t"}
@@ -122,6 +124,16 @@ class UnclearError(ValueError):
     def flags(self) -> str:
         """The text for the command line."""
         return as_flags(self.text)
+
+
+def check_columns(options: ReadOptions, names: Sequence[str], columns: Iterable[str]) -> None:
+    """Refuse columns that options name and a table has not."""
+    columns = [*columns]
+    for name in names:
+        given = getattr(options, name)
+        if absent := [each for each in (given if isinstance(given, Sequence) else ()) if each not in columns]:
+            near = meant(absent, columns)
+            raise UnclearError(f"{option(name, absent)}: expected columns of the table, {columns}, got {absent}{near}")
 
 
 def option(name: str, value: Any = True) -> str:

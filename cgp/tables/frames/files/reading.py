@@ -14,7 +14,7 @@ from cgp.spelling import counted, meant
 from .assembling import FEW_REPEATS, Assembled, pivoted, said_step, usual_step, wide
 from .columns import PADDED, Columns, columns_of
 from .layout import Layout, cells_of, layout_of
-from .options import ReadOptions, UnclearError, option
+from .options import ReadOptions, UnclearError, check_columns, option
 from .rows import Rows, calendar_columns, rows_of
 from .sources import ParquetSource, Source, TextSource, open_source
 from .table_file import Pieces, TableFile, Understood
@@ -74,8 +74,7 @@ def _read(path: Path, options: ReadOptions) -> TableFile:
     is_typed = isinstance(source, ParquetSource)
     layout = layout_of(source.grid, replace(options, **_TYPED) if is_typed else options)
     cells = cells_of(source.grid, layout)
-    if absent := [name for name in (*options.long, *options.leave, *options.numbers) if name not in cells]:
-        raise ValueError(f"expected columns of the table, {[*cells]}, got {absent}{meant(absent, cells)}")
+    check_columns(options, ("long", "leave", "numbers"), cells)
     layout, cells = (layout, cells) if is_typed else _filled_rows(layout, cells, options)
     layout, cells, rows = _once_each(layout, cells, options)
     others = cells.drop(columns={*rows.columns, *options.long[:1]})

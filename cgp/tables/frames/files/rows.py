@@ -6,10 +6,8 @@ import re
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from cgp.spelling import meant
-
 from .numbers import form_of_numbers, kind_of, looks_like_number, main_kind
-from .options import ReadOptions, UnclearError, option
+from .options import ReadOptions, UnclearError, check_columns, option
 from .times import DECIMAL_HOURS, DOTTED_MONTH, TimeForm, Times, looks_like_time, read_times
 
 __all__ = ["Rows", "calendar_columns", "holds_times_of_day", "rows_of"]
@@ -70,8 +68,7 @@ def rows_of(cells: Any, options: ReadOptions) -> Rows:
     """What the rows of a frame of text are known by."""
     index = () if options.index is None or isinstance(options.index, bool) else options.index
     named = [*(options.long[1:-1] or index)]
-    if absent := [name for name in (*named, *options.inputs) if name not in cells]:
-        raise ValueError(f"expected columns of the table, {[*cells]}, got {absent}{meant(absent, cells)}")
+    check_columns(options, ("index", "inputs"), cells)
     if named:
         return _named(cells, named, options)
     if options.inputs:

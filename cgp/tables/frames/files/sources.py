@@ -15,6 +15,7 @@ import numpy as np
 from cgp.spelling import meant
 
 from .layout import delimited
+from .numbers import LIMITS, NumberForm, looks_like_number
 from .options import ReadOptions, UnclearError, option
 from .text import BLANK, COMPRESSED, ONE_COLUMN, Encoded, Grid, packed, read_text
 
@@ -51,8 +52,10 @@ def _as_kind(cell: Cell, other: Any) -> Any:
     """The value of a cell; a time as a time of day, as text or as a number where another one of its column is such."""
     if not isinstance(cell.value, datetime) or isinstance(other, datetime):
         return cell.value
-    if isinstance(other, int | float | str):
-        return type(other)(cell.text)
+    if isinstance(other, str):
+        return cell.text
+    if isinstance(other, int | float):
+        return type(other)(cell.text.replace(",", "."))
     return cell.value.time() if isinstance(other, time) else cell.value
 
 
@@ -187,7 +190,7 @@ def open_source(path: Path, options: ReadOptions) -> Source:
     if kind == "parquet":
         return _read_parquet(path)
     if kind == "workbook":
-        return _read_workbook(path, options.sheet)
+        return _read_workbook(path, options)
     encoded = read_text(path, options.encoding)
     return TextSource(encoded, delimited(encoded.text, options))
 
@@ -248,7 +251,7 @@ def _texts(column: Any) -> list[str]:
     return ["" if is_missing else str(shown(value)) for value, is_missing in zip(column, column.isna(), strict=True)]
 
 
-def _read_workbook(path: Path, wanted: str | None) -> WorkbookSource:
+def _read_workbook(path: Path, options: ReadOptions) -> WorkbookSource:
     import zipfile
 
     import openpyxl
@@ -257,24 +260,42 @@ def _read_workbook(path: Path, wanted: str | None) -> WorkbookSource:
         book = openpyxl.load_workbook(path, data_only=True)
     except (zipfile.BadZipFile, KeyError, OSError, ValueError) as error:
         raise ValueError(f"{path}: expected a workbook, got a damaged file: {error}") from error
-    sheets = {sheet.title: [[_cell_text(v) for v in row] for row in sheet.values] for sheet in book.worksheets}
-    full = [name for name, rows in sheets.items() if any(map(any, rows))]
-    if wanted is not None and wanted not in full:
+    sheets = {sheet.title: [*sheet.values] for sheet in book.worksheets}
+    full = [name for name, rows in sheets.items() if any(value not in (None, "") for row in rows for value in row)]
+    if (wanted := options.sheet) is not None and wanted not in full:
         raise ValueError(f"sheet: expected one of {full}, got {wanted!r}{meant([wanted], full)}")
     if len(full) > 1 and wanted is None:
         raise UnclearError(f"it has {len(full)} sheets: say {' or '.join(option('sheet', name) for name in full)}")
     if not full:
         raise ValueError(f"{path}: expected a table, got an empty workbook")
     name = wanted or full[0]
-    rows = sheets[name]
+    sign = _decimal_sign(sheets[name], options)
+    rows = [[_cell_text(value, sign) for value in row] for row in sheets[name]]
     width = max(j + 1 for row in rows for j, text in enumerate(row) if text)
     last = max(n for n, row in enumerate(rows) if any(row))
     return WorkbookSource(path, name, _grid([row[:width] if any(row) else [""] for row in rows[: last + 1]]))
 
 
-def _cell_text(value: Any) -> str:
+def _decimal_sign(rows: Iterable[Sequence[Any]], options: ReadOptions) -> str:
+    """The decimal sign of numbers that are text in a sheet, such as <0,5: a point, unless all commas must be it."""
+    cells = (value.strip().lstrip(LIMITS).strip() for row in rows for value in row if isinstance(value, str))
+    texts = [text for text in cells if "," in text and looks_like_number(text)]
+    if options.decimal or options.thousands or not texts:
+        return options.decimal or ("," if options.thousands == "." else ".")
+    is_grouped = all(NumberForm(".", ",").plain(text) for text in texts)
+    if is_grouped and all(NumberForm(",").plain(text) for text in texts):
+        raise UnclearError(
+            f"{texts[0]!r}, a number that is text, is {texts[0].replace(',', '')} ({option('thousands', ',')}) or "
+            f"{texts[0].replace(',', '.')} ({option('decimal', ',')}): say which"
+        )
+    return "." if is_grouped else ","
+
+
+def _cell_text(value: Any, sign: str) -> str:
     if value is None:
         return ""
+    if isinstance(value, float):
+        return str(value).replace(".", sign)
     return value.isoformat(" ") if hasattr(value, "hour") and hasattr(value, "year") else str(value)
 
 

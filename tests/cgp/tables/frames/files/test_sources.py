@@ -122,6 +122,33 @@ class TestWorkbooks:
         with pytest.raises(ValueError, match=r"sheet: expected one of \['data', 'notes'\], got 'x'"):
             read_table(path, sheet="x")
 
+    def saved(self, tmp_path, *texts):
+        import openpyxl
+
+        book = openpyxl.Workbook()
+        book.active.append(["x", "a", "b"])
+        for n, text in enumerate([*texts, 1.25, 3, 1234.5, None, 2.5]):
+            book.active.append([n, text, n * n % 7 + 0.5])
+        book.save(tmp_path / "in.xlsx")
+        return tmp_path / "in.xlsx"
+
+    def test_numbers_that_are_text_have_a_decimal_sign_of_their_own(self, tmp_path):
+        path, rest = self.saved(tmp_path, "<0,5", "0,75"), [1.25, 3, 1234.5, np.nan, 2.5]
+        table = read_table(path, half_limits=True)
+        np.testing.assert_array_equal(table.frame["a"], [0.25, 0.75, *rest])
+        np.testing.assert_array_equal(read_table(path, missing="<").frame["a"], [np.nan, 0.75, *rest])
+        table.write(table.frame.fillna(2.25), tmp_path / "out.xlsx")
+        assert pd.read_excel(tmp_path / "out.xlsx")["a"].tolist() == ["<0,5", "0,75", 1.25, 3, 1234.5, 2.25, 2.5]
+
+    def test_a_comma_in_text_of_a_workbook_is_asked_for(self, tmp_path):
+        path, rest = self.saved(tmp_path, "1,234"), [1.25, 3, 1234.5, np.nan, 2.5]
+        with pytest.raises(UnclearError, match=r"'1,234', .* is 1234 \(thousands=','\) or 1\.234 \(decimal=','\): say"):
+            read_table(path)
+        np.testing.assert_array_equal(read_table(path, decimal=",").frame["a"], [1.234, *rest])
+        np.testing.assert_array_equal(read_table(path, thousands=",").frame["a"], [1234.0, *rest])
+        path = self.saved(tmp_path, "1,234.5")
+        np.testing.assert_array_equal(read_table(path).frame["a"], [1234.5, *rest])
+
     def test_titles_units_and_footers(self, tmp_path):
         import openpyxl
 
