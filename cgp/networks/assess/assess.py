@@ -204,6 +204,7 @@ class _Comparison:
             weights=weights,
             keys=kept_keys(self.model),
             labels=self.tuned.labels.cpu().numpy(),
+            groups=groups,
             task=self.task,
             choices=choices,
             fitted=fitted,

@@ -77,6 +77,7 @@ class Assessment:
         num_inputs: inputs that they belong to.
         outcomes: for each method, the scores of every label.
         labels: the classes, ``(N,)``, or values, ``(N, C)``.
+        groups: the input, from 0, that each of them belongs to, ``(N,)``.
         weights: fingerprint of the assessed model's weights.
         keys: of all inputs that it was compared or fitted with (:func:`cgp.with_held_out` takes none of them).
         task: the task.
@@ -96,6 +97,7 @@ class Assessment:
     weights: Fingerprint
     keys: NDArray[np.int64]
     labels: NDArray[Any]
+    groups: NDArray[np.int64]
     task: Task
     choices: dict[str, Choice]
     fitted: dict[str, Detector]

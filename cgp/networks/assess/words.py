@@ -175,14 +175,16 @@ def _in_points(change: Difference) -> str:
 
 
 def _costs(report: Assessment, method: str) -> list[str]:
-    """What gets worse by a method that lowers the NLL: calibration error or Brier score."""
-    first = next(iter(report.scores))
-    if method == first or not report.task.has_classes:
+    """What gets worse by a method against what it lowers the NLL of: calibration error or Brier score."""
+    other = report.task.parameter if method in report.beyond else next(iter(report.scores))
+    found, reference = report.outcomes[method], report.outcomes[other]
+    if not (isinstance(found, LabelledScores) and isinstance(reference, LabelledScores)):
         return []
-    before, after = report.scores[first], report.scores[method]
-    brier, parts = report.differences[method].get("brier", Difference(0.0, 0.0)), []
+    before, after = report.scores[other], report.scores[method]
+    brier, parts = found.differences(reference, report.groups)["brier"], []
     if after["ece"] - after["ece_chance"] > before["ece"] - before["ece_chance"] + _LEAST_ECE:
-        parts.append(f"its calibration error (ECE) rises from {before['ece']:.3f} to {after['ece']:.3f}")
+        of = f" with {_plain(report)}" if method in report.beyond else ""
+        parts.append(f"its calibration error (ECE) rises from {before['ece']:.3f}{of} to {after['ece']:.3f}")
     if brier.exceeds(0.0, 2.0):
         parts.append(f"its Brier score changes by {brier}")
     return [f"For that, {' and '.join(parts)}."] if parts else []

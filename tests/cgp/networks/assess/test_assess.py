@@ -197,6 +197,35 @@ def test_a_sentence_says_what_its_advice_does_to_the_answers(report):
     assert "of the answers" not in scaled.sentence
 
 
+@pytest.mark.parametrize(
+    ("ece", "brier", "words"),
+    [
+        (0.11, 0.01, ""),
+        (0.07, 0.01, "For that, its calibration error (ECE) rises from 0.070 with a temperature to 0.098."),
+        (0.11, -0.01, "For that, its Brier score changes by +0.0100 ± 0.0000."),
+    ],
+)
+def test_a_price_is_against_what_the_likelihood_is_compared_with(report, ece, brier, words):
+    """ECE as trained is .08: what is said is that of a temperature, and whether the Brier score is above its."""
+    method = "GP read-out + temperature"
+    shares = {"as trained": 0.08, "temperature": ece, method: 0.098}
+    scores = {name: report.scores[name] | {"ece": share, "ece_chance": 0.0} for name, share in shares.items()}
+    briers = report.outcomes["as trained"].briers
+    moved = {"as trained": 0.0, "temperature": brier, method: 0.0}
+    outcomes = {name: report.outcomes[name]._replace(briers=briers + by) for name, by in moved.items()}
+    advised = dataclasses.replace(
+        report,
+        scores=report.scores | scores,
+        outcomes=report.outcomes | outcomes,
+        beyond={method: Difference(-0.1, 0.01)},
+        least={method: 0.1},
+        detection={},
+    )
+    assert advised.method == method
+    assert words in advised.sentence
+    assert ("For that" in advised.sentence) == bool(words)
+
+
 def test_labels_of_which_no_prediction_tells_anything_are_asked_about(report):
     """Labels in another order than the inputs, labels of one class, and a model that always answers alike."""
     doubt = "of answers are right, no more than by chance: are the labels in the order of the inputs? Use"
