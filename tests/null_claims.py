@@ -24,7 +24,7 @@ from cgp import assess
 from tests.cgp.networks.model.digits import digits, trained
 
 DETECTOR = re.compile(r"use the \S")
-METHOD = re.compile(r"^Use (?!the model as it is)")
+METHOD = re.compile(r"\bUse (?!the model as it is)")
 
 
 def detector_claims(trials: int, others: int) -> int:

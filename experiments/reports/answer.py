@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cgp.networks.methods.temperature_scaling import LARGEST_TEMPERATURE
+from cgp.networks.methods.temperature_scaling import is_useless
 from experiments.evaluation import label_log_probabilities
 from experiments.evaluation.diagnostics import collapse_of_runs
 from experiments.evaluation.paired import mean_difference
@@ -74,7 +74,7 @@ def _temperature(results: Sequence[Result]) -> str:
     gain = before.mean - after.mean
     verb = "changes little: it takes" if abs(gain) < _LITTLE else "brings" if gain > 0 else "does not help: it takes"
     temperature = statistic(results, "temperature").text(digits=2)
-    if all(result.numbers["temperature"] > 0.99 * LARGEST_TEMPERATURE for result in results):
+    if all(is_useless(result.numbers["temperature"]) for result in results):
         temperature += " (the end of the range: there, confidence says nothing of being right)"
     return f"A temperature, {temperature}, fitted on validation inputs, {verb} its {change} and its {ece}."
 

@@ -142,8 +142,8 @@ def assess(
     posterior = what.posterior or Posterior()
     drawing = model if what.posterior is None else posterior.drawing(model)
     search = AmplitudeSearch(drawing, num_samples, posterior.sampling, seed, asked)
-    input_of, shape = _check_labels(search, held)
-    return _Comparison(model, search, held, what, input_of, shape[-1]).report(_other_inputs(held, ood or {}, model))
+    label_of, shape = _check_labels(search, held)
+    return _Comparison(model, search, held, what, label_of, shape[-1]).report(_other_inputs(held, ood or {}, model))
 
 
 class _Comparison:
@@ -155,11 +155,13 @@ class _Comparison:
         search: AmplitudeSearch,
         held: ValidationData,
         what: Compared,
-        input_of: Tensor,
+        label_of: Tensor,
         size: int,
     ) -> None:
         self.size = size
-        self.model, self.search, self.task, self.what, self.input_of = model, search, search.task, what, input_of
+        self.model, self.search, self.task, self.what = model, search, search.task, what
+        input_of, self.column_of = label_of.unbind(1)
+        self.input_of = input_of
         generator = torch.Generator().manual_seed(search.seed)
         fold_of = (torch.randperm(int(input_of.max()) + 1, generator=generator, device="cpu") % FOLDS)[input_of]
         sources = {method.name: self._source(method) for method in what.methods if not isinstance(method, Posterior)}
@@ -205,6 +207,7 @@ class _Comparison:
             keys=kept_keys(self.model),
             labels=self.tuned.labels.cpu().numpy(),
             groups=groups,
+            columns=self.column_of.numpy(),
             task=self.task,
             choices=choices,
             fitted=fitted,
@@ -289,19 +292,22 @@ def _check(task: Task, train: Any, ood: Any) -> None:
 
 
 def _check_labels(search: AmplitudeSearch, held: ValidationData) -> tuple[Tensor, tuple[int, ...]]:
-    """The input that each label belongs to, checked against what the model returns, and the shape of that."""
+    """Input of each label, and which of several it is there, ``(N, 2)``, and the shape of what the model returns."""
     task, shape = search.task, search.check(held)
     if len(shape) != task.dims:
         advice = " (task='tokens' takes a label for every token)" if len(shape) == 3 else ""
         raise ValueError(f"model: expected logits {task.wanted}, got shape {shape}{advice}")
-    input_of, first = [], 0
+    places, first = [], 0
     for labels in held.labels:
-        input_of.append(first + task.present(labels).nonzero()[:, 0].cpu())
+        there = task.present(labels).nonzero().cpu()
+        columns = there[:, 1] if task.is_binary else torch.zeros_like(there[:, 0])
+        places.append(torch.stack([first + there[:, 0], columns], 1))
         first += len(labels)
-    inputs, input_of_label = torch.cat(input_of).unique(return_inverse=True)
+    input_of, column_of = torch.cat(places).unbind(1)
+    inputs, input_of_label = input_of.unique(return_inverse=True)
     if len(inputs) < FOLDS:
         raise ValueError(f"data: expected at least {FOLDS} {task.examples}, one a fold, got {len(inputs)}")
-    return input_of_label, shape
+    return torch.stack([input_of_label, column_of], 1), shape
 
 
 def _other_inputs(

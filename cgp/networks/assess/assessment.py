@@ -18,6 +18,7 @@ from cgp.extras import needs_extra
 from cgp.networks.detect.detector import Detector
 from cgp.networks.detect.scores import DrawnScore
 from cgp.networks.methods.known import Posterior
+from cgp.networks.methods.temperature_scaling import is_useless
 from cgp.networks.model.fingerprints import Fingerprint, fingerprint, mark_calibrated, set_logit_temperature
 from cgp.networks.model.repeated import keep_keys
 from cgp.networks.model.structural_copy import uncompiled
@@ -80,6 +81,7 @@ class Assessment:
         groups: the input, from 0, that each of them belongs to, ``(N,)``.
         weights: fingerprint of the assessed model's weights.
         keys: of all inputs that it was compared or fitted with (:func:`cgp.with_held_out` takes none of them).
+        columns: which of the several labels of an input each is, from 0, ``(N,)``; 0 where an input has one class.
         task: the task.
         choices: for each method, by its name, what was fitted to all labels.
         fitted: detectors by name.
@@ -98,6 +100,7 @@ class Assessment:
     keys: NDArray[np.int64]
     labels: NDArray[Any]
     groups: NDArray[np.int64]
+    columns: NDArray[np.int64]
     task: Task
     choices: dict[str, Choice]
     fitted: dict[str, Detector]
@@ -194,14 +197,14 @@ class Assessment:
         difference counts if it is above .002 nats and above its standard error times the critical value for the best of
         as many methods (:func:`cgp.comparisons.critical_value`), if its lower bound is above 0, among at least 20
         labels, of classes with 5 wrong answers. The temperature or scale has one parameter and cannot change an answer:
-        it is tested by itself, one-sided at 5 %, whatever else is compared.
+        it is tested by itself, one-sided at 5 %, whatever else is compared. Nothing that is at chance is recommended.
         """
         first, alone, gains = next(iter(self.scores)), self.task.parameter, self.beyond
         if not self.has_enough_labels:
             return first
-        if better := [method for method in gains if self.is_clear(method)]:
+        if better := [method for method in gains if self.is_clear(method) and not self.tells_nothing(method)]:
             return min(better, key=lambda method: gains[method].mean)
-        return alone if first == alone or self.is_clear(alone) else first
+        return alone if first == alone or (self.is_clear(alone) and not self.is_at_chance) else first
 
     def is_clear(self, method: str, *, bounded: bool = True) -> bool:
         """Whether a method lowers the NLL by more than chance would.
@@ -284,17 +287,37 @@ class Assessment:
 
     @property
     def is_at_chance(self) -> bool:
-        """Whether neither answers nor probabilities, as trained, tell anything of the labels beyond chance at 5 %.
+        """Whether logits tell nothing of the labels as trained, or nothing that a temperature could use."""
+        return self.tells_nothing(next(iter(self.scores))) or self.is_useless
 
-        Answers do where their agreement with the labels does (:func:`cgp.networks.tasks.metrics.agreement`),
-        probabilities where their NLL is below that of the classes' shares, the least of any that know nothing else.
+    @property
+    def is_useless(self) -> bool:
+        """Whether the likeliest temperature is at its upper bound, where all classes are alike."""
+        return self.task.has_classes and is_useless(self.choices[self.task.parameter].parameter)
+
+    def tells_nothing(self, method: str) -> bool:
+        """Whether neither answers nor probabilities of a method tell anything of the labels beyond chance at 5 %.
+
+        Answers do where their agreement with the labels does (:func:`cgp.networks.tasks.metrics.agreement`), of several
+        labels that of one of them; probabilities where their NLL is below that of the classes' shares, the least of any
+        that know nothing else.
+
+        Args:
+            method: its name.
+
+        Returns:
+            Whether; never of values.
         """
-        trained, z = next(iter(self.outcomes.values())), float(norm.isf(LEVEL))
-        if not isinstance(trained, LabelledScores) or self.task.is_binary:
+        found = self.outcomes[method]
+        if not isinstance(found, LabelledScores):
             return False
-        _, places, counts = np.unique(self.labels, return_inverse=True, return_counts=True)
-        gain = Difference.of(-np.log(counts / counts.sum())[places] - trained.losses)
-        return not (agreement(trained.classes, self.labels).exceeds(0.0, z) or gain.exceeds(0.0, z))
+        asked = [self.columns == column for column in np.unique(self.columns)]
+        parts, z = [(found.classes[rows], self.labels[rows]) for rows in asked], float(norm.isf(LEVEL / len(asked)))
+        _, places, counts = np.unique([self.columns, self.labels], axis=1, return_inverse=True, return_counts=True)
+        shares = counts[places] / np.bincount(self.columns)[self.columns]
+        gain = Difference.of_groups(-np.log(shares) - found.losses, self.groups)
+        answers = any(agreement(*part).exceeds(0.0, z) for part in parts)
+        return not (answers or gain.exceeds(0.0, float(norm.isf(LEVEL))))
 
     @property
     def has_enough_labels(self) -> bool:

@@ -55,11 +55,19 @@ def about_methods(report: Assessment) -> str:
     """The method to use, then why: a claim in each sentence."""
     if not report.has_enough_labels:
         return _too_few(report)
-    if report.is_at_chance:
-        share = 1.0 - report.num_wrong / report.num_labels
-        doubt = f"{share:.1%} of answers are right, no more than by chance: are the labels in the order of the inputs?"
-        return f"{doubt} {_of_methods(report)}"
-    return _of_methods(report)
+    return f"{_doubt(report)} {_of_methods(report)}" if report.is_at_chance else _of_methods(report)
+
+
+def _doubt(report: Assessment) -> str:
+    """What the logits say of the labels: nothing; and, unless another method fits these, whether they are mixed up."""
+    share = 1.0 - report.num_wrong / report.num_labels
+    if report.is_useless and not report.tells_nothing("as trained"):
+        why = "and no temperature makes their probabilities better than equal ones"
+        what = "nothing of the labels that a temperature could use"
+    else:
+        why, what = "no more than by chance", "nothing of the labels"
+    asked = "" if report.method in report.beyond else " (are the labels in the order of the inputs?)"
+    return f"{share:.1%} of answers are right, {why}: these logits say {what}{asked}."
 
 
 def _of_methods(report: Assessment) -> str:
@@ -73,6 +81,8 @@ def _of_methods(report: Assessment) -> str:
     call = f" (calibrate with method={alone.call})" if not task.has_classes else ""
     if "as trained" not in report.scores:
         return " ".join([f"Use {plain}{call}.", *_others(report)])
+    if report.is_at_chance:
+        return "Use the model as it is, if at all."
     change = _in_nats(report.differences[task.parameter]["nll"])
     if method == task.parameter:
         parameter = report.choices[method].parameter

@@ -15,6 +15,7 @@ __all__ = [
     "LARGEST_TEMPERATURE",
     "SMALLEST_TEMPERATURE",
     "fit_temperature",
+    "is_useless",
     "minimise_over_temperature",
     "precision_slopes",
     "with_labels",
@@ -73,6 +74,11 @@ def fit_temperature(logits: Any, labels: Any, *, least: float = SMALLEST_TEMPERA
         return precision_slopes(values, indices, precision) / max(len(indices), 1)
 
     return minimise_over_temperature(slopes, max(1.0, least), least, LARGEST_TEMPERATURE)
+
+
+def is_useless(temperature: float) -> bool:
+    """Whether the likeliest temperature leaves nothing of the logits: it is at its upper bound."""
+    return temperature > 0.99 * LARGEST_TEMPERATURE
 
 
 def minimise_over_temperature(

@@ -228,7 +228,7 @@ def test_a_price_is_against_what_the_likelihood_is_compared_with(report, ece, br
 
 def test_labels_of_which_no_prediction_tells_anything_are_asked_about(report):
     """Labels in another order than the inputs, labels of one class, and a model that always answers alike."""
-    doubt = "of answers are right, no more than by chance: are the labels in the order of the inputs? Use"
+    doubt = "of answers are right, no more than by chance: these logits say nothing of the labels (are the labels in "
     x, y = X[800:1000], Y[800:1000]
     shuffled = y[torch.randperm(200, generator=torch.Generator().manual_seed(0))]
     constant = nn.Sequential(nn.Flatten(), nn.Linear(x[0].numel(), 10))
@@ -237,7 +237,52 @@ def test_labels_of_which_no_prediction_tells_anything_are_asked_about(report):
         found = assess(model, [(x, labels)], compare=[])
         assert found.sentence.partition("% ")[2].startswith(doubt)
         assert float(found.sentence.partition("%")[0]) / 100 == pytest.approx(found.scores["as trained"]["accuracy"])
+        assert found.method == "as trained"
+        assert found.sentence.endswith("Use the model as it is, if at all.")
     assert "by chance" not in report.sentence
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("task", ["classification", "multilabel"])
+def test_nothing_is_recommended_of_a_network_that_knows_nothing(task, seed):
+    """Of two classes and of three labels, each with a share of its own; some agree a little by chance."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 3.0 + torch.randn(200, 3 if task == "multilabel" else 2, generator=generator)
+    shares = torch.tensor([0.1, 0.5, 0.9]) if task == "multilabel" else torch.tensor(0.1)
+    y = torch.bernoulli(shares.expand(200, 3) if task == "multilabel" else shares.expand(200), generator=generator)
+    found = assess(nn.Identity(), [(logits, y.long())], task=task, compare=[])
+    assert found.method == "as trained"
+    assert "these logits say nothing of the labels" in found.sentence
+    assert "Use a temperature" not in found.sentence
+
+
+def test_no_temperature_at_the_end_of_its_search_is_recommended():
+    """More than half of the answers are right, but those that are wrong are so sure that no temperature helps."""
+    y = torch.arange(100) % 2
+    sure = torch.where(torch.arange(100) < 60, 1.0, -9.0)
+    logits = sure[:, None] * torch.eye(2)[y] * (1 + torch.arange(100) % 7)[:, None]
+    found = assess(nn.Identity(), [(logits, y)], compare=[])
+    assert found.choices["temperature"].parameter == pytest.approx(1e4)
+    assert found.method == "as trained"
+    doubt = "60.0% of answers are right, and no temperature makes their probabilities better than equal ones: "
+    assert found.sentence.startswith(f"{doubt}these logits say nothing of the labels that a temperature could use")
+
+
+def test_a_read_out_that_knows_the_labels_is_advised_at_chance(report):
+    """Its answers show that the labels are in the order of the inputs; of no likelihood alone is it recommended."""
+    y = torch.from_numpy(report.labels)
+    shuffled = y[torch.randperm(len(y), generator=torch.Generator().manual_seed(0))].numpy()
+    method = "GP read-out + temperature"
+    nothing = report.outcomes["as trained"]._replace(classes=shuffled, correct=shuffled == report.labels)
+    nothing = nothing._replace(losses=nothing.losses + 9)
+    options = {"beyond": {method: Difference(-0.1, 0.01)}, "least": {method: 0.1}, "detection": {}}
+    outcomes = report.outcomes | {"as trained": nothing}
+    advised = dataclasses.replace(report, outcomes=outcomes, **options)
+    assert advised.method == method
+    assert "no more than by chance: these logits say nothing of the labels. Use a GP read-out" in advised.sentence
+    neither = dataclasses.replace(report, outcomes=outcomes | {method: nothing}, **options)
+    assert neither.method == "as trained"
+    assert neither.sentence.endswith("Use the model as it is, if at all.")
 
 
 @pytest.mark.parametrize(("slope", "cost"), [(1.0, 0.0), (2.0, 3.0)], ids=["never answered", "often answered"])
