@@ -62,7 +62,8 @@ def add_to(commands: Any) -> None:
         "--held-out",
         type=Path,
         metavar="FILE",
-        help="npz of further labels: --risk and --sets are then of what is advised, or of --method",
+        help="npz of further labels, so that --risk, --sets and --answer beside them are of what is advised, or of "
+        "--method: without, they are of the network as trained",
     )
     assess.add_argument(
         "--out",

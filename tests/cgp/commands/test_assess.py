@@ -264,11 +264,26 @@ def test_a_command_line_that_does_not_fit_is_said_in_a_line(given, said, capsys)
     assert capsys.readouterr().err == f"{said}\n"
 
 
-def test_help_says_what_the_report_in_numbers_has_not(capsys):
+def test_help_says_what_is_not_as_advised(capsys):
     with pytest.raises(SystemExit):
         commands.main(["assess", "--help"])
     shown = " ".join(capsys.readouterr().out.split()).replace("read- out", "read-out")
     assert "it has none of a read-out, which --answer applies" in shown
+    assert "of what is advised, or of --method: without, they are of the network as trained" in shown
+
+
+def test_the_command_line_of_readme_answers_by_what_is_advised(saved, tmp_path, monkeypatch, capsys):
+    """The logits of its files are three times too large."""
+    for name in ("held_out.npz", "further.npz", "new.npz"):
+        saved(name, 900)
+    monkeypatch.chdir(tmp_path)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    line = readme.partition("`cgp assess held_out.npz ")[2].partition("`")[0]
+    assert commands.main(["assess", "held_out.npz", *line.replace("0.05", "0.4").split()]) == 0
+    assert capsys.readouterr().out.partition("Use a temperature of ")[2]
+    rows = rows_of(tmp_path / "answers.csv")
+    assert {*rows["method"]} == {"temperature"}
+    assert 0 < rows["withheld"].sum() < len(rows)
 
 
 @pytest.mark.parametrize(("method", "risk"), [(None, 0.02), ("temperature", 0.4)])
