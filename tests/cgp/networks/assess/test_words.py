@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,12 +10,14 @@ from torch import nn
 
 import cgp
 from cgp.comparisons import Difference
-from cgp.networks.assess.claims import FEWEST_LABELS
+from cgp.networks.assess.claims import FEWEST_LABELS, Detection
+from cgp.networks.assess.words import about_detection
 from cgp.networks.methods.known import Posterior
 from cgp.networks.model.blocks import stochastic_layers
 from cgp.networks.tasks import Regression
 
 pytestmark = pytest.mark.filterwarnings("ignore:predict. one draw")
+RESULTS = Path(__file__).parents[4] / "docs" / "results"
 METHODS = ("posterior", "GP read-out", "dropout")
 CLEAR, NONE = Difference(-1.0, 0.01), Difference(0.0, 0.01)
 
@@ -134,3 +137,23 @@ def test_a_factor_of_a_variance_is_fitted_by_the_call_that_is_named():
     scaled = cgp.calibrate(model, known, method=method, task=Regression(**heads)).model
     applied = cgp.predict(report.apply(model), x, **heads)
     torch.testing.assert_close(cgp.predict(scaled, x, **heads).total, applied.total, rtol=1e-4, atol=1e-6)
+
+
+def test_a_page_of_results_says_of_its_numbers_what_a_report_does():
+    """What is said of detection, from the table of AUROC above it and the gains in brackets."""
+    page = (RESULTS / "dinov2.md").read_text(encoding="utf-8")
+    said = " ".join(next(block for block in page.split("```") if "To tell" in block).removeprefix("text").split())
+    table = page.partition("| score |")[2].partition("\n\n")[0].replace("**", "").splitlines()
+    sets, *rows = ([cell.strip() for cell in row.strip("|").split("|")] for row in [table[0], *table[2:]])
+    gains, chosen = {}, {}
+    for names, score, numbers in re.findall(r"To tell (.*?) from .*?, use the (.*?): .*? \((.*?)\)", said):
+        for name, gain in zip(names.split(", "), numbers.split(", "), strict=True):
+            gains[name] = Difference(*map(float, gain.split(" ± ")))
+            chosen[name] = score.replace(" distance", "")
+    detection = {
+        name: {row[0]: Detection(float(row[1 + index]), 0.0, gains[name], 0.009, 1000) for row in rows}
+        for index, name in enumerate(sets)
+    }
+    assert said == " ".join(about_detection(detection, chosen))
+    for stale in ("to which the", "add nothing;"):
+        assert not any(stale in each.read_text(encoding="utf-8") for each in RESULTS.glob("*.md"))
