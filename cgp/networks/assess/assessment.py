@@ -127,7 +127,8 @@ class Assessment:
         Returns:
             A copy that shares the model's tensors, for :func:`cgp.predict` (whose prediction holds the scores in
             ``ood``), :func:`cgp.save_pretrained` and :func:`cgp.pipeline`. All parameters are fitted to all labels.
-            Its own outputs, ``model(x)``, are neither divided by a temperature nor averaged over draws.
+            Its own outputs, ``model(x)``, are neither divided by a temperature nor averaged over draws. Of all that is
+            added a state dict has only a converted model's temperature.
 
         Raises:
             ValueError: if the model is another one, or the report has no such method or detector.

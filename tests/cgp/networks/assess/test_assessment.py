@@ -194,3 +194,16 @@ def test_errors_list_every_name(report):
     message = r"compare: expected some of .*'Mahalanobis \+ energy'.* got 'mahalanobis'; did you mean 'Mahalanobis'"
     with pytest.raises(ValueError, match=message):
         assess(trained(), KNOWN, train=TRAIN, compare=["mahalanobis"])
+
+
+@pytest.mark.parametrize("method", ["temperature", "readout"])
+def test_a_state_dict_has_nothing_of_what_is_applied_and_saving_has(report, method, tmp_path):
+    """That of the network stays one that can be loaded into it."""
+    model = trained()
+    advised = report.apply(model, method)
+    assert advised.state_dict().keys() == model.state_dict().keys()
+    save_pretrained(advised, tmp_path)
+    again = from_pretrained(tmp_path, trained())
+    assert repr(again) == repr(advised)
+    torch.save(advised, tmp_path / "whole.pt")
+    assert repr(torch.load(tmp_path / "whole.pt", weights_only=False)) == repr(advised)
