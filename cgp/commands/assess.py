@@ -234,7 +234,8 @@ class _Network:
         try:
             chosen = report.row(method or (_TRAINED if by_itself else report.method))
         except ValueError as error:
-            raise ValueError(f"--{error}") from error
+            told, lacking = str(error), _lacking(method or "")
+            raise ValueError(f"--{told.partition('; did you mean')[0] + lacking if lacking else told}") from error
         if by_itself and chosen != _TRAINED:
             raise ValueError(
                 f"--method: expected --held-out FILE beside it, as --risk and --sets are of the network {_TRAINED} "
@@ -268,6 +269,19 @@ class _Network:
 
         with_features = self.known.features is not None and part.features is not None
         return torch.from_numpy(np.hstack([part.logits, *([part.features] if with_features else [])]))
+
+
+def _lacking(method: str) -> str:
+    """What a method that is no row of the report needs, if there is such a method."""
+    from cgp.networks.predict.method import Method
+
+    ways = {name: way for way in Method.known.values() for name in (way.name, way.label)}
+    way = ways.get(method.partition(" + ")[0])
+    if way is None:
+        return ""
+    return (
+        f" ({method} needs {'--train FILE, with features' if way.needs_train else 'the model, cgp.assess in Python'})"
+    )
 
 
 def _named(report: Any) -> list[str]:
@@ -339,7 +353,8 @@ def _withheld(answers: _Answers, answering: Answering) -> str:
     from cgp.networks.guarantees.conformal import why_none
 
     if answering.threshold >= 1.0:
-        why = why_none(_right(answers.known), answering.risk, answering.level)
+        confidence = answers.known.confidence.double().numpy()
+        why = why_none(confidence, _right(answers.known), answering.risk, answering.level)
         return f"{why[0].upper()}{why[1:]}."
     among = f"at most {100 * answering.risk:.3g} % of them are wrong, with a confidence of {answering.level:g}."
     if answering.threshold <= 0.0:

@@ -107,7 +107,11 @@ def _logits(path: Path, arrays: dict[str, Array]) -> Array:
         raise ValueError(f"{path}: expected one of the two, logits or probabilities, got both ({_HOW})")
     values = arrays[given[0]]
     if values.ndim not in (2, 3) or values.dtype.kind not in "fiu" or values.shape[-1] < 2 or not values.size:
-        raise ValueError(f"{path}: expected {given[0]} (N, C) of at least two classes, got shape {values.shape}")
+        got = f"got shape {values.shape}"
+        if values.ndim == 1 or values.shape[-1:] == (1,):
+            other = "0 * z" if given[0] == "logits" else "1 - z"
+            got += f" (of one number z (N,) for the second of two classes save np.stack([{other}, z], 1))"
+        raise ValueError(f"{path}: expected {given[0]} (N, C) of at least two classes, {got}")
     values = values.astype(np.float64)
     if not _is_finite(values):
         row = int(np.argwhere(~np.isfinite(values))[0, -2])

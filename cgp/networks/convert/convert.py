@@ -17,6 +17,7 @@ from cgp.networks.model.blocks import unwrapped
 from cgp.networks.model.fingerprints import logit_temperature, set_logit_temperature
 from cgp.networks.model.inducing import initialize_inducing
 from cgp.networks.model.structural_copy import structural_copy
+from cgp.spelling import counted, meant
 
 from .heads import ConvertedHeads, HostAttention
 from .manual_attention import SOFTMAX_ATTENTION, ManualAttention, Origins, tensors_of
@@ -247,9 +248,11 @@ def chosen_indices(layers: str | Sequence[int], count: int) -> list[int]:
     """The layers that "last", "all" or indices name, in order."""
     if isinstance(layers, str):
         if layers not in ("last", "all"):
-            raise ValueError(f"layers: expected 'last', 'all' or indices, got {layers!r}")
+            near = meant([layers], ("last", "all"))
+            raise ValueError(f"layers: expected 'last', 'all' or indices, got {layers!r}{near}")
         return list(range(count)) if layers == "all" else list(range(count))[-1:]
     chosen = sorted({index + count if index < 0 else index for index in layers})
     if not chosen or not 0 <= chosen[0] <= chosen[-1] < count:
-        raise ValueError(f"layers: expected indices of the model's {count} attention layers, got {layers!r}")
+        there = f"{counted(count, 'attention layer')}, {'0' if count == 1 else f'0 to {count - 1}'} or -1 for the last"
+        raise ValueError(f"layers: expected indices of the model's {there}, got {layers!r}")
     return chosen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -74,7 +75,9 @@ def _check_block(block: object) -> None:
     """Raise for what is no class of a block and makes none, such as a name."""
     is_other = not issubclass(block, Attention) if isinstance(block, type) else isinstance(block, nn.Module)
     if is_other or not callable(block):
-        near = meant([f"{block}Attention".replace("_", "")], attention.__all__) if isinstance(block, str) else ""
+        name = f"{block}".replace("_", "").removesuffix("Attention")
+        near = meant([f"{name}Attention"], attention.__all__) if isinstance(block, str) else ""
+        near = re.sub(r"'(\w+)'\?", r"cgp.\1, the class?", near)
         got = f"a {type(block).__name__} in place of its class" if isinstance(block, nn.Module) else repr(block)
         raise ValueError(f"block: expected a class of cgp.attention, such as SparseCGPAttention, got {got}{near}")
 

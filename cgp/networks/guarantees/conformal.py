@@ -330,23 +330,28 @@ def labels_needed(risk: float, level: float) -> int:
     return math.ceil(math.log(1.0 - level) / math.log1p(-risk))
 
 
-def why_none(correct: Array, risk: float, level: float) -> str:
+def why_none(confidence: Array, correct: Array, risk: float, level: float) -> str:
     """Why :func:`risk_threshold` has no threshold, in words.
 
     Args:
+        confidence: of held-out answers, ``(n,)``.
         correct: whether held-out answers are right, ``(n,)``.
         risk: r.
         level: 1 − δ.
 
     Returns:
-        That there are too few labels, or that too many of the answers are wrong.
+        That there are too few labels, or that too many of the answers are wrong, and from which risk on some are given,
+        which no confidence is in, as it is the least that passes.
 
     Example:
-        >>> why_none(np.ones(50, bool), 0.05, 0.95)
+        >>> why_none(np.ones(50), np.ones(50, bool), 0.05, 0.95)
         'every answer is withheld: a risk of 0.05 with a confidence of 0.95 needs at least 59 held-out labels, got 50'
     """
     asked = f"a risk of {risk:g} with a confidence of {level:g}"
     if len(correct) < (needed := labels_needed(risk, level)):
         return f"every answer is withheld: {asked} needs at least {needed} held-out labels, got {len(correct)}"
     wrong = f"of {len(correct)} held-out answers {1.0 - correct.mean():.1%} are wrong"
-    return f"every answer is withheld: {wrong}, and no share of the surest keeps to {asked}"
+    why = f"every answer is withheld: {wrong}, and no share of the surest keeps to {asked}"
+    larger = (percent / 100 for percent in range(math.floor(100 * risk) + 1, 100))
+    least = next((each for each in larger if risk_threshold(confidence, correct, each, level) is not None), None)
+    return why if least is None else f"{why} (some to {least:g}, which only other labels guarantee: these found it)"

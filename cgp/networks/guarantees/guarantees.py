@@ -284,7 +284,7 @@ def _threshold(sureness: Array, right: Array, risk: float, level: float) -> floa
     """The threshold by held-out answers; infinite, with a warning, where all have to be withheld."""
     threshold = risk_threshold(sureness, right, risk, level)
     if threshold is None:
-        warnings.warn(f"abstain: {why_none(right, risk, level)}", stacklevel=_CALLER)
+        warnings.warn(f"abstain: {why_none(sureness, right, risk, level)}", stacklevel=_CALLER)
     return math.inf if threshold is None else threshold
 
 

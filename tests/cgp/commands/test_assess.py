@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -91,7 +92,13 @@ def test_the_reason_for_no_answer_is_that_of_abstain(saved, capsys):
     assert commands.main(["assess", str(path), "--risk", "0.05"]) == 0
     told = " ".join(capsys.readouterr().out.split("\n\n")[-1].split())
     why = f"very answer is withheld: of 350 held-out answers {wrong:.1%} are wrong, and no share of the surest keeps to"
-    assert told == f"E{why} a risk of 0.05 with a confidence of 0.95."
+    start = f"E{why} a risk of 0.05 with a confidence of 0.95 (some to "
+    least, _, rest = told.removeprefix(start).partition(", ")
+    assert rest == "which only other labels guarantee: these found it)."
+    threshold = partial(cgp.networks.guarantees.conformal.risk_threshold, softmax(held_out["logits"], -1).max(-1))
+    right = held_out["logits"].argmax(-1) == held_out["labels"]
+    assert threshold(right, float(least), 0.95) is not None
+    assert threshold(right, round(float(least) - 0.01, 2), 0.95) is None
     network, batch = torch.nn.Identity(), [(torch.from_numpy(held_out["logits"]), torch.from_numpy(held_out["labels"]))]
     with pytest.warns(UserWarning, match="one draw"):
         known = cgp.predict(network, batch)
@@ -200,11 +207,22 @@ def test_without_further_labels_no_other_method_is_guaranteed(method, asked, poo
     assert not (tmp_path / "answers.csv").exists()
 
 
-def test_a_method_that_the_report_has_not_is_refused(saved, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("method", "lacking"),
+    [
+        ("posterior", " (posterior needs the model, cgp.assess in Python)"),
+        ("readout", " (readout needs --train FILE, with features)"),
+        ("GP read-out + temperature", " (GP read-out + temperature needs --train FILE, with features)"),
+        ("gp", ""),
+    ],
+)
+def test_a_method_that_the_report_has_not_is_refused(method, lacking, saved, tmp_path, capsys):
+    """With what it takes to have it."""
     held_out = str(saved("held_out.npz", 100))
-    answer = ["--answer", held_out, str(tmp_path / "answers.csv"), "--method", "posterior"]
+    answer = ["--answer", held_out, str(tmp_path / "answers.csv"), "--method", method]
     assert commands.main(["assess", held_out, *answer]) == 2
-    assert "--method: expected one of ('as trained', 'temperature'), got 'posterior'" in capsys.readouterr().err
+    told = f"--method: expected one of ('as trained', 'temperature'), got '{method}'{lacking}\n"
+    assert capsys.readouterr().err.endswith(told)
 
 
 def in_sets(rows):
@@ -429,6 +447,12 @@ def _saved(row):
             [],
             "expected one of the two, logits or probabilities, got both (np.savez(file, ",
         ),
+        (
+            _GOOD | {"logits": np.ones(4)},
+            [],
+            "got shape (4,) (of one number z (N,) for the second of two classes save np.stack([0 * z, z], 1))",
+        ),
+        ({"probabilities": np.ones((4, 1)), "labels": np.zeros(4, int)}, [], "save np.stack([1 - z, z], 1))"),
         ({"logits": np.zeros((4, 2)), "y": np.zeros(4)}, [], "expected labels (4,), got only logits, y (np.savez("),
         (_GOOD | {"labels": np.zeros(3, int)}, [], "expected labels (4,), one for each input, got (3,)"),
         (_GOOD | {"labels": np.zeros(4)}, [], "of integers, got float64 (4,) (save labels.astype(int), from 0 as"),

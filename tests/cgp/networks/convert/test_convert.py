@@ -444,7 +444,11 @@ def test_wrong_numbers_of_heads_are_named():
     [
         ({"method": "gp"}, "method: expected one of"),
         ({"layers": "first"}, "layers: expected 'last', 'all' or indices"),
-        ({"layers": [3]}, "layers: expected indices of the model's 3"),
+        ({"layers": "lats"}, "got 'lats'; did you mean 'last'"),
+        (
+            {"layers": [3]},
+            "layers: expected indices of the model's 3 attention layers, 0 to 2 or -1 for the last, got ",
+        ),
         ({"layers": [-4]}, "layers: expected indices"),
         ({"layers": []}, "layers: expected indices"),
         ({"amplitude": 0.0}, "amplitude: expected a number above"),

@@ -108,9 +108,10 @@ def test_attention_that_can_be_converted_is_said_to_be():
     [
         (
             "sparse_cgp",
-            "block: expected a class of cgp.attention, .* got 'sparse_cgp'; did you mean 'SparseCGPAttention'",
+            "block: expected a class of cgp.attention, .*'sparse_cgp'; did you mean cgp.SparseCGPAttention, the class",
         ),
-        ("cgp", "got 'cgp'; did you mean 'CGPAttention'"),
+        ("cgp", "got 'cgp'; did you mean cgp.CGPAttention, the class"),
+        ("SGPAttention", "got 'SGPAttention'; did you mean cgp.SGPAttention, the class"),
         (None, "got None$"),
         (nn.Linear, "expected a class of cgp.attention, .* got <class 'torch.nn.modules.linear.Linear'>"),
         (cgp.SparseCGPAttention(8, 2), "got a SparseCGPAttention in place of its class"),
