@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num, num2date
 from matplotlib.figure import FigureBase
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -23,13 +24,24 @@ _ONE_BELOW_THE_OTHER = 6  # columns; more stand side by side
 _MOST_CELLS = 1500  # of a row of the map, more than a page has dots
 _MOST_NUMBERS = 12  # columns up to which a matrix has numbers in it
 _FITS = 6  # letters below a cell
-_MOST_DOTS = 300  # rows up to which every observation has one
-_SLIVER = 0.01  # of the rows: the lines of shorter gaps are hardly seen
+_MOST_DOTS = 200  # rows up to which every value has one
+_DOT = 0.006  # of the width, which a dot has: it hides the line of a shorter gap
 _NORMAL = 1.96
+_PAD = 2  # points below a title
 _MARGIN = 1.1  # of a logarithmic axis
 _OBSERVED: dict[str, Any] = {"lw": 0.7, "marker": "o", "ms": 1.6, "mew": 0}
 _FILLS: dict[str, Any] = {"lw": 0.9, "marker": "o", "ms": 2.2, "mew": 0}
-_SHARED_DATES = ["", "%Y", "%b %Y", "%d %b %Y", "%d %b %Y", "%d %b %Y %H:%M"]  # below ticks of years to seconds
+_DATES = {  # formats of ticks' two lines, by the finest unit in which one is not at its start
+    "microsecond": ("%S.%f", "%d %b %Y %H:%M"),
+    "second": ("%H:%M:%S", "%d %b %Y"),
+    "minute": ("%H:%M", "%d %b %Y"),
+    "hour": ("%H:%M", "%d %b %Y"),
+    "day": ("%d", "%b %Y"),
+    "month": ("%b", "%Y"),
+    "year": ("%Y", ""),
+}
+_BAND: dict[str, Any] = {"color": _FILLED, "alpha": 0.25, "lw": 0.0}
+_THIN_BAND = _BAND | {"alpha": 0.4, "lw": 1.0}  # of a long table, where a row is no wider than the outline
 
 
 @styled
@@ -199,7 +211,7 @@ def _panels(figure: FigureBase | None, names: list[str], overview: float = 0.0) 
     for p in range(columns):
         place = grid[top + p // across, p % across]
         axes.append(new_axes(figure.add_subplot(place, sharex=axes[0] if axes else None)))
-        axes[-1].set_title(names[p], loc="left", pad=2)
+        axes[-1].set_title(names[p], loc="left", pad=_PAD)
         axes[-1].tick_params(labelbottom=p + across >= columns)
         axes[-1].locator_params(axis="y", nbins=4)
     return axes
@@ -208,29 +220,36 @@ def _panels(figure: FigureBase | None, names: list[str], overview: float = 0.0) 
 def _label(axes: list[Axes], dated: bool, xlabel: str) -> None:
     """The name of x below the lowest axes, and dates where they are such."""
     if dated:
-        locator = AutoDateLocator(minticks=3, maxticks=8)
+        locator = AutoDateLocator(minticks=3, maxticks=9)
         axes[0].xaxis.set_major_locator(locator)
-        axes[0].xaxis.set_major_formatter(_Dates(locator, offset_formats=_SHARED_DATES))
+        axes[0].xaxis.set_major_formatter(_Dates(locator))
     for ax in axes:
         if ax.xaxis.get_tick_params()["labelbottom"] and (ax is not axes[0] or len(axes) == 1):
             ax.set_xlabel(xlabel)
 
 
 class _Dates(ConciseDateFormatter):
-    """Dates whose year, or day, stands below the first of them, and not in a corner."""
+    """Dates in two lines: what tells ticks apart, and below it, at the first and wherever it changes, of when."""
 
     def format_ticks(self, values: Any) -> list[str]:
         """A label for each tick."""
-        labels = list(super().format_ticks(values))
         low, high = (-math.inf, math.inf) if self.axis is None else sorted(self.axis.get_view_interval())
-        first = next((n for n, value in enumerate(values) if low <= value <= high), 0)
-        if labels and (shared := super().get_offset()):
-            labels[first] += f"\n{shared}"
-        return labels
+        dates = num2date(values)
+        upper, lower = next((lines for unit, lines in _DATES.items() if _differ(dates, unit)), ("", ""))
+        labels: list[str] = []
+        before: datetime | None = None
+        for value, date in zip(values, dates, strict=True):
+            labels.append(date.strftime(upper))
+            if low <= value <= high:
+                if before is None or date.strftime(lower) != before.strftime(lower):
+                    is_same_year = before is not None and date.year == before.year
+                    labels[-1] += "\n" + date.strftime(lower.removesuffix(" %Y") if is_same_year else lower)
+                before = date
+        return [label.rstrip() for label in labels]
 
-    def get_offset(self) -> str:
-        """Nothing."""
-        return ""
+
+def _differ(dates: list[datetime], unit: str) -> bool:
+    return any(getattr(date, unit) != getattr(datetime.min, unit) for date in dates)
 
 
 def _residual_column(ax: Axes, x: Array, residuals: Array) -> None:
@@ -267,12 +286,13 @@ def _gap_map(ax: Axes, x: Array, missing: Array, names: list[str]) -> None:
     ax.spines["left"].set_visible(False)
     for row, part in enumerate(missing.mean(axis=0)):
         text = "< 1 %" if 0.0 < part < 0.01 else "> 99 %" if 0.99 < part < 1.0 else f"{100 * part:.0f} %"
-        ax.text(1.005, row, text, transform=ax.get_yaxis_transform(), va="center", fontsize=6, color=GREY)
+        ax.text(1.005, row, text, transform=ax.get_yaxis_transform(), va="center", fontsize=6.5, color=GREY)
+    observed, band = _looks(len(x))
     handles: list[Any] = [
         Patch(color=_FILLED, label="missing"),
-        Line2D([], [], color=INK, **_observed(len(x)), label="observed"),
+        Line2D([], [], color=INK, **observed, label="observed"),
         Line2D([], [], color=_FILLED, **_FILLS, label="filled"),
-        Patch(color=_FILLED, alpha=0.25, lw=0, label="95 %"),
+        Patch(**band, label="95 % interval"),
     ]
     ax.legend(handles=handles, loc="lower right", bbox_to_anchor=(1, 1), ncols=4, borderaxespad=0)
 
@@ -288,34 +308,32 @@ def _edges(x: Array, starts: Array) -> Array:
 def _filled_column(ax: Axes, x: Array, values: Array, low: Array, high: Array, missing: Array) -> None:
     """What was observed as a line with dots, and across gaps the mean, as such a line, with its band.
 
-    In a long table dots would cover the lines: only values beside whose line they are seen have one, a short gap as a
-    thick stroke from its first to its last.
+    In a long table dots would cover the lines: only the middle of a gap has one that is no wider than it.
     """
     seen = np.where(missing, math.nan, values)
     bridge = missing.copy()  # with the observations beside it, where the band ends
     bridge[1:] |= missing[:-1]
     bridge[:-1] |= missing[1:]
     is_long = len(x) > _MOST_DOTS
-    ax.plot(x, seen, color=INK, **_observed(len(x)))
+    observed, band = _looks(len(x))
+    ax.plot(x, seen, color=INK, **observed)
     if missing.any():
-        ax.fill_between(x, low, high, where=bridge, color=_FILLED, alpha=0.25, lw=0)
+        ax.fill_between(x, low, high, where=bridge, **band)
         ax.plot(x, np.where(bridge, values, math.nan), color=_FILLED, lw=_FILLS["lw"])
-        bounds = np.flatnonzero(np.diff(np.pad(missing, 1)))  # of the gaps: where each starts and stops
-        lengths = bounds[1::2] - bounds[::2]
-        dotted = missing.copy()
+        dotted = np.flatnonzero(missing)
         if is_long:
-            dotted[missing] = np.repeat(lengths <= max(_SLIVER * len(x), 1.0), lengths)
-        stroke = _FILLS["ms"] if is_long else 0.0
-        ax.plot(x, np.where(dotted, values, math.nan), color=_FILLED, **_FILLS | {"lw": stroke})
+            starts, stops = np.flatnonzero(np.diff(np.pad(missing, 1))).reshape(-1, 2).T
+            dotted = ((starts + stops - 1) // 2)[stops - starts <= max(_DOT * len(x), 1.0)]
+        ax.plot(x[dotted], values[dotted], color=_FILLED, **_FILLS | {"ls": ""})
         alone = ~missing & np.pad(missing, 1, constant_values=True)[:-2] & np.pad(missing, 1, constant_values=True)[2:]
         if is_long:  # observations between gaps have no line, and are below that of what was filled
             ax.plot(x[alone], values[alone], color=INK, **_OBSERVED | {"ls": ""})
     ax.margins(x=0.01)
 
 
-def _observed(rows: int) -> dict[str, Any]:
-    """The look of what was observed: a line, with dots where there are few."""
-    return _OBSERVED | {"marker": None} if rows > _MOST_DOTS else _OBSERVED
+def _looks(rows: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Of what was observed, a line, with dots where there are few; and of bands, with outlines where there are many."""
+    return (_OBSERVED | {"marker": None}, _THIN_BAND) if rows > _MOST_DOTS else (_OBSERVED, _BAND)
 
 
 def _take_logarithms(ax: Axes, values: Array, low: Array, high: Array, shift: float) -> None:
@@ -329,6 +347,7 @@ def _take_logarithms(ax: Axes, values: Array, low: Array, high: Array, shift: fl
     else:
         ax.set_yscale("log")
         bottom = first = max(float(low.min()), lowest / 3.0)
+    ax.set_title(ax.get_title(loc="left") + ", log axis", loc="left", pad=_PAD)
     ax.set_ylim(bottom / _MARGIN, highest * _MARGIN)
     ax.yaxis.set_major_locator(FixedLocator([0.0] * has_zero + _round_numbers(first, highest)))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

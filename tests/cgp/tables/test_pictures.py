@@ -51,7 +51,7 @@ def test_titles_have_the_units_of_a_file_and_logarithms_an_axis_of_theirs(tmp_pa
     imputer = CorrelatedGPImputer(transforms={"Q": BoxCox()}, **QUICK).fit(table.frame)
     overview, *columns = imputer.plot(figure=Figure())
     assert [label.get_text() for label in overview.get_yticklabels()] == ["Q", "level", "a", "E", "N"]
-    assert [ax.get_title(loc="left") for ax in columns] == ["Q (m³/s)", "level (m)"]
+    assert [ax.get_title(loc="left") for ax in columns] == ["Q (m³/s), log axis", "level (m)"]
     assert [ax.get_yscale() for ax in columns] == ["log", "linear"]
     places = CorrelatedGPImputer(inputs=("E", "N"), **QUICK).fit(table.frame)
     assert [ax.get_title(loc="left") for ax in places.plot(figure=Figure())[:3]] == ["Q (m³/s)", "level (m)", "a"]
