@@ -34,7 +34,6 @@ _SHORTEST = 2.0  # lengthscale of the first component, in median lags
 _LONGEST = 0.05  # lengthscale of the last component, in units of the whole span
 
 _FACTORS = 3  # of each component
-_BESIDE_RELATIONS = 1
 ABSENT = -12.0  # logarithm of the loading of an output's process that it starts without
 _FACTOR_SPREAD = 0.05  # between components, which would otherwise start with equal loadings
 _LONG_GAP = 0.25  # of the rows
@@ -58,7 +57,7 @@ class MultiScale(Structure):
 
     Args:
         num_scales: number of components, without the cycles.
-        num_factors: R, none for a single output, or the number of each component, without the cycles; None is 3, or 1
+        num_factors: R, none for a single output, or the number of each component, without the cycles; None is 3, none
             for related outputs, and chosen by hidden values for more than fifty (:func:`.factors_by_scale`).
         periods: periods of the cycles, in units of the input; "auto" detects up to three.
         related: whether outputs depend on each other by :class:`.Relations`, alike on all time scales, besides by
@@ -101,7 +100,7 @@ class MultiScale(Structure):
     @property
     def _shared(self) -> list[int]:
         """The number of factors of each component, and of a cycle."""
-        usual = _BESIDE_RELATIONS if self.related else _FACTORS
+        usual = 0 if self.related else _FACTORS
         if isinstance(self.num_factors, Sequence):
             return [*self.num_factors, usual]
         return [usual if self.num_factors is None else self.num_factors] * (self.num_scales + 1)

@@ -135,9 +135,9 @@ def test_related_components_start_with_the_covariance_of_a_table():
         assert (total - known).abs().max() < bound
 
 
-def test_related_outputs_share_one_factor_unless_others_are_asked_for():
+def test_related_outputs_share_no_factors_unless_they_are_asked_for():
     given = Observations(np.arange(50.0)[:, None], np.random.default_rng(0).normal(size=(50, 3)))
-    for structure, count in ((MultiScale(related=True, ridge=0.1), 1), (MultiScale(2, 2, related=True, ridge=0.1), 2)):
+    for structure, count in ((MultiScale(related=True, ridge=0.1), 0), (MultiScale(2, 2, related=True, ridge=0.1), 2)):
         for kernel in replace(structure, periods=(8.0,)).covariance(given, "matern32").kernels:
             assert kernel.loadings().shape == (3, count + 3)
 
