@@ -66,7 +66,7 @@ def add_to(commands: Any) -> None:
         nargs="+",
         metavar="[COLUMN=]KIND",
         help="of a column, or of all that are not named (auto): log, box-cox (never below 0), logit (shares), "
-        "yeo-johnson (tails), rectified (no rain), none",
+        "yeo-johnson (tails), rectified (many zeros, as rain), none",
     )
     fill.add_argument(
         "--periods", nargs="+", metavar="PERIOD", help="cycles, such as 1D 365.25D; numbers where rows have no times"
@@ -108,7 +108,7 @@ def _add_file(group: Any) -> None:
         action="extend",
         default=[],
         metavar="CODE",
-        help="what stands for a missing value: -999, ND; < for all that begins so; none for no further one",
+        help="what stands for a missing value: -999, ND; < for all that begins so; none: no other code",
     )
     group.add_argument("--half-limits", action="store_true", help="values below a limit, such as <0.5, are half of it")
     group.add_argument(
