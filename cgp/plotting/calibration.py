@@ -76,7 +76,8 @@ def reliability_diagram(confidence: Any, correct: Any, *, bins: int = 15, ax: Ax
     centres, counts, mean, accuracy = _binned(confidence, correct, bins)
     ece = float(np.average(np.abs(mean - accuracy), weights=counts))
     _gaps(ax, centres, mean, accuracy, 1 / bins)
-    _pale(ax, centres[counts < _FEW], 1 / bins)
+    few = counts < _FEW
+    _pale(ax, centres[few], np.maximum(mean, accuracy)[few], 1 / bins)
     ax.plot([0, 1], [0, 1], color=GREY, ls=(0, (4, 2)), lw=0.9, label="calibrated")
     ax.set(ylabel="Accuracy", xlim=(0, 1), ylim=(0, 1))
     percent(ax.yaxis)
@@ -109,11 +110,11 @@ def _gaps(ax: Axes, centres: Array, mean: Array, accuracy: Array, width: float) 
             ax.bar(centres[chosen], gap, _NARROW * width, accuracy[chosen], color=colour, lw=0, label=name)
 
 
-def _pale(ax: Axes, centres: Array, width: float) -> None:
-    """Cover the bars of bins that hold next to nothing."""
+def _pale(ax: Axes, centres: Array, heights: Array, width: float) -> None:
+    """Cover the bars of bins that hold next to nothing, but for their outline."""
     if len(centres):
-        look: dict[str, Any] = {"facecolor": (1, 1, 1, 0.7), "edgecolor": PALE, "lw": 0, "zorder": 1.5}
-        ax.bar(centres, 1.0, width, hatch="////", label=f"fewer than {_FEW} inputs", **look)
+        look: dict[str, Any] = {"facecolor": (1, 1, 1, 0.8), "edgecolor": PALER, "lw": 0.6, "zorder": 1.5}
+        ax.bar(centres, heights, width, label=f"fewer than {_FEW} inputs", **look)
 
 
 def _beneath(ax: Axes) -> Transform:
@@ -137,9 +138,14 @@ def _counts_beneath(ax: Axes, centres: Array, counts: Array, width: float) -> No
 def risk_coverage(
     predictions: Mapping[str, tuple[Any, Any]], *, highlight: str | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Error rate among the most confident fraction of inputs, with its mean over all coverages (AURC) in the legend.
+    r"""Error rate among the most confident fraction of inputs, with its mean over all coverages (AURC) in the legend.
 
-    It is drawn from twenty answers on, if there are more: of fewer, a single wrong one hides the rest of the curve.
+    It is drawn from twenty answers on, if there are more: of fewer, a single wrong one hides the rest of the curve. The
+    grey band has two standard errors of the first method, or the emphasised one: Wilson's interval of each share,
+
+    .. math:: \frac{r + 2/k \pm 2 \sqrt{r (1 - r) / k + 1 / k^2}}{1 + 4/k}
+
+    with the error rate r among k answers.
 
     Args:
         predictions: For each method, confidence (N,) and whether the prediction was right (N,).
@@ -162,6 +168,7 @@ def risk_coverage(
     groups = named(predictions, "predictions")
     ax = new_axes(ax, height=2.2)
     ax.grid(axis="y", color=PALE, lw=0.6)
+    most = 0.0
     for index, (key, pair) in enumerate(groups.items()):
         if len(pair) != 2:
             raise ValueError(f"predictions[{key!r}] must be a pair of arrays, got {len(pair)} items")
@@ -174,12 +181,22 @@ def risk_coverage(
         look = line_look(0 if highlight else index) | {"marker": "", "label": label}
         if highlight not in (None, key):
             look |= {"color": PALER, "lw": 0.9, "label": None, "zorder": 1}
-        first = _FIRST - 1 if len(wrong) > _FIRST else 0
-        ax.plot(kept[first:] / len(wrong), risk[first:], **look)
-    ax.set(xlabel="Coverage", ylabel="Error rate", xlim=(0, 1), ylim=(0, None))
+        drawn = slice(_FIRST - 1 if len(wrong) > _FIRST else 0, None)
+        ax.plot(kept[drawn] / len(wrong), risk[drawn], **look)
+        if key == (highlight or next(iter(groups))):
+            band = _two_errors(risk[drawn], kept[drawn])
+            ax.fill_between(kept[drawn] / len(wrong), *band, color=PALE, alpha=0.7, lw=0, zorder=0.4)
+        most = max(most, risk[drawn].max())
+    ax.set(xlabel="Coverage", ylabel="Error rate ± 2 standard errors", xlim=(0, 1), ylim=(0, 1.2 * most or 0.05))
     percent(ax.xaxis, ax.yaxis)
     place_legend(ax, outside=outside, loc="upper left")
     return ax
+
+
+def _two_errors(rate: Array, count: Array) -> tuple[Array, Array]:
+    """Wilson's interval of rates among so many answers."""
+    centre, half = rate + 2 / count, 2 * np.sqrt(rate * (1 - rate) / count + 1 / count**2)
+    return (centre - half) / (1 + 4 / count), (centre + half) / (1 + 4 / count)
 
 
 @styled

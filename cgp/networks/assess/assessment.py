@@ -33,14 +33,9 @@ from .words import about_detection, about_methods, tables
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["Assessment", "Choice", "Detection"]
-
-_SPREAD = 0.7  # of a row, over which the detectors of a set are spread
-_ROW, _ROWS = 0.2, 4  # height of a row by the width of a panel, which so many rows fill
-_ABOVE: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}  # where a legend covers no curve
 
 
 class Choice(NamedTuple):
@@ -331,61 +326,14 @@ class Assessment:
 
         Returns:
             A figure with a panel of reliability per method, one of risk by coverage and, where there are other inputs,
-            one of the AUROC with twice DeLong's error of the first score and of all that ``detectors`` names. Of
-            values, a panel with the share inside central intervals against the nominal share, by method.
+            one of the AUROC with twice DeLong's error of the first score and of all that ``detectors`` names, each in a
+            colour and shape of its own in every report; of one set, of all scores by name. Of values, a panel with the
+            share inside central intervals against the nominal share, by method.
         """
         with needs_extra("plot", "Assessment.plot"):
-            import matplotlib.pyplot as plt
+            from .pictures import drawn
 
-        from cgp import plotting
-
-        if self.cumulative:
-            with plotting.style():
-                figure, ax = plt.subplots(figsize=(4.2, 3.2), layout="constrained")
-                plotting.interval_coverage(self.cumulative, ax=ax)
-            return figure
-        methods = list(dict.fromkeys(("as trained", "temperature", self.method)))
-        pairs = {method: (self.confidences[method], self.correct[method]) for method in methods}
-        with plotting.style():
-            figure = plt.figure(figsize=(3.2 * len(methods), 5.8), layout="constrained")
-            above, below = figure.subfigures(2, 1, height_ratios=(3.0, 2.8), squeeze=False)[:, 0]
-            named: dict[str, Any] = {}
-            for ax, method in zip(above.subplots(1, len(methods)), methods, strict=True):
-                plotting.reliability_diagram(*pairs[method], ax=ax).set_title(method, loc="left")
-                named |= {label: handle for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-                ax.get_legend().remove()
-            above.legend(named.values(), named, loc="outside lower center", ncols=len(named))
-            left, right = below.subplots(1, 2)
-            plotting.risk_coverage(pairs, ax=left).legend(**_ABOVE)
-            if self.detection:
-                self._plot_detectors(right, first_colour=len(methods))
-            else:
-                right.set_axis_off()
-                left.get_legend().remove()
-                right.legend(*left.get_legend_handles_labels(), loc="upper left")
-        return figure
-
-    def _plot_detectors(self, ax: Axes, first_colour: int) -> None:
-        first = next(iter(next(iter(self.detection.values()))))
-        shown = dict.fromkeys((first, *filter(None, self.detectors.values())))
-        rows: dict[str, list[tuple[float, Detection]]] = {}
-        for place, scores in enumerate(self.detection.values()):
-            there = [label for label in shown if label in scores]
-            for step, label in enumerate(there):  # about the name of the set
-                place_of_label = place + _SPREAD * ((step + 0.5) / len(there) - 0.5)
-                rows.setdefault(label, []).append((place_of_label, scores[label]))
-        for colour, (label, marks) in enumerate(rows.items(), first_colour):  # those before it are of methods
-            places, detections = zip(*marks, strict=True)
-            errors = [2 * d.error if np.isfinite(d.error) else 0.0 for d in detections]
-            ax.errorbar([d.auroc for d in detections], places, xerr=errors, fmt=f"oC{colour}", label=label)
-        ax.axvline(0.5, color="0.6", lw=0.9, label="chance")
-        for place in range(1, len(self.detection)):
-            ax.axhline(place - 0.5, color="0.9", lw=0.6)
-        count = len(self.detection)
-        ax.set(xlabel="AUROC ± 2 standard errors", yticks=range(count), yticklabels=list(self.detection))
-        ax.set(ylim=(count - 0.5, -0.5), box_aspect=_ROW * count if count < _ROWS else None, anchor="N")
-        chance, *marked = zip(*ax.get_legend_handles_labels(), strict=True)
-        ax.legend(*zip(*marked, chance, strict=True), **_ABOVE)
+        return drawn(self)
 
     @property
     def _named(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from scipy.stats import binomtest, norm
 
 from cgp.networks.tasks.metrics import aurc
 from cgp.plotting import interval_coverage, reliability_diagram, risk_coverage, style
@@ -21,6 +22,8 @@ def test_draws_the_bins():
     accuracy, over, under, pale = ax.containers
     assert [bar.get_x() for bar in pale] == [bar.get_x() for bar in accuracy]  # all have fewer than five
     assert heights(accuracy) == [0, 1, 0.5]
+    assert heights(pale) == pytest.approx([0.35, 1, 0.9])  # the bars alone are pale, and nothing above them
+    assert not any(bar.get_hatch() for bar in pale)
     assert [bar.get_x() for bar in accuracy] == [0.25, 0.5, 0.75]
     assert heights(over) == pytest.approx([0.35, 0.4])
     assert [bar.get_y() for bar in over] == [0, 0.5]
@@ -60,6 +63,23 @@ def test_risk_coverage_is_that_of_the_metrics():
     assert ax.lines[0].get_label() == f"CGP (AURC {1000 * aurc(confidence, correct):.1f} ‰)"
     assert not ax.lines[1].get_ydata().any()
     assert (ax.get_xlim(), ax.get_ylim()[0]) == ((0, 1), 0)
+
+
+def test_the_band_of_a_risk_is_wilsons_interval():
+    """Of the first method, or of the one that stands out; the others would cover each other."""
+    generator = np.random.default_rng(0)
+    pairs = {name: (generator.random(60), generator.random(60) < share) for name, share in (("a", 0.9), ("b", 0.5))}
+    for highlight in (None, "b"):
+        ax = risk_coverage(pairs, highlight=highlight, ax=Figure().add_subplot())
+        (band,) = ax.collections
+        confidence, correct = pairs[highlight or "a"]
+        wrong, edges = ~correct[np.argsort(-confidence)], band.get_paths()[0].vertices
+        for count in (20, 41, 60):
+            test = binomtest(int(wrong[:count].sum()), count)
+            ends = test.proportion_ci(2 * norm.cdf(2) - 1, method="wilson")
+            drawn = edges[np.isclose(edges[:, 0], count / 60), 1]
+            assert [drawn.min(), drawn.max()] == pytest.approx([ends.low, ends.high])
+        assert ax.get_ylim()[1] == pytest.approx(1.2 * max(line.get_ydata().max() for line in ax.lines))
 
 
 @pytest.mark.parametrize(("count", "drawn"), [(5, 5), (20, 20), (21, 2)])

@@ -23,6 +23,7 @@ from cgp.networks.detect.scores import Mahalanobis
 from cgp.networks.model.diagnostics import pooled_features
 from cgp.networks.predict.readout import GPReadout
 from cgp.networks.tasks import Classification
+from cgp.plotting.style import PALER
 from tests.cgp.networks.model.digits import digits, trained
 
 X, Y = digits()
@@ -372,7 +373,7 @@ def test_the_best_of_many_comparisons_has_to_stand_out_further(report):
 
 def test_the_picture_shows_the_recommended_methods(report):
     def titles(shown):
-        return [title for ax in shown.plot().axes if (title := ax.get_title("left"))]
+        return [ax.get_title("left") for ax in shown.plot().axes if ax.get_ylabel() == "Accuracy"]
 
     assert titles(report) == list(dict.fromkeys(("as trained", "temperature", report.method)))
     likely = {"posterior + temperature": Difference(-1.0, 0.01)}
@@ -381,13 +382,38 @@ def test_the_picture_shows_the_recommended_methods(report):
     assert titles(changed) == ["as trained", "temperature", "posterior + temperature"]
     panel = changed.plot().axes[-1]
     assert panel.get_xlabel() == "AUROC ± 2 standard errors"
-    assert [text.get_text() for text in panel.get_legend().get_texts()] == ["1 - confidence", "energy", "chance"]
     of_methods = {line.get_color() for line in changed.plot().axes[-2].lines}
     assert of_methods.isdisjoint(bar.lines[0].get_color() for bar in panel.containers)
-    assert [text.get_text() for text in panel.get_yticklabels()] == ["noise"]
+    assert panel.get_title("left") == "noise"
+    assert [text.get_text() for text in panel.get_yticklabels()] == ["1 - confidence", "energy"]
     assert [float(bar.lines[0].get_xdata()[0]) for bar in panel.containers] == pytest.approx([0.8, 0.9])
     (ends,) = panel.containers[0].lines[2][0].get_segments()
     assert ends[:, 0] == pytest.approx([0.78, 0.82])  # twice the error
+
+
+def test_of_one_set_every_score_has_a_row_and_the_advised_one_a_colour(report):
+    """There is room for them, and their names need no legend."""
+    one = {"noise": detectors((0.1, 0.01), (0.0, 0.01), names=("energy", "entropy"))}
+    panel = dataclasses.replace(report, detection=one).plot().axes[-1]
+    assert [text.get_text() for text in panel.get_yticklabels()] == ["1 - confidence", "energy", "entropy"]
+    assert [text.get_text() for text in panel.get_legend().get_texts()] == ["chance"]
+    first, energy, entropy = (bar.lines[0].get_color() for bar in panel.containers)
+    assert len({first, energy, entropy}) == 3
+    assert entropy == PALER
+
+
+def test_a_score_has_one_look_in_every_report(report):
+    """Whatever else is shown, and in whatever order; those of a report differ from each other."""
+    looks = {}
+    for names in (("energy", "Mahalanobis"), ("entropy", "energy"), ("Mahalanobis", "my own"), ("my own", "entropy")):
+        gains = {best: [(0.1 if name == best else 0.0, 0.01) for name in names] for best in names}
+        sets = {f"like {best}": detectors(*gains[best], names=names) for best in names}
+        panel = dataclasses.replace(report, detection=sets).plot().axes[-1]
+        shown = {bar.get_label(): (bar.lines[0].get_color(), bar.lines[0].get_marker()) for bar in panel.containers}
+        assert {*shown} == {"1 - confidence", *names}
+        assert len({*shown.values()}) == 3
+        for name, look in shown.items():
+            assert looks.setdefault(name, look) == look
 
 
 def test_what_the_picture_says_is_said_once_and_covers_nothing(report):

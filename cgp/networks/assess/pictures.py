@@ -1,0 +1,102 @@
+"""The picture of a report."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from cgp import plotting
+from cgp.networks.detect.detector import DETECTORS, FURTHER
+from cgp.plotting.style import INK, PALE, PALER, PALETTE
+
+from .claims import Detection
+
+if TYPE_CHECKING:
+    from .assessment import Assessment
+
+__all__ = ["drawn"]
+
+_SPREAD = 0.7  # of a row, over which the detectors of a set are spread
+_SET, _SCORE = 0.2, 0.13  # height of a row by the width of a panel: of a set, and of a score of the only one
+_LOW = 0.8  # of the width: the height that a panel may have
+_ABOVE: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}  # where a legend covers no curve
+
+_FIRST, _NAMES = DETECTORS[0], [*DETECTORS[1:], "widest posterior's entropy", "epistemic", *FURTHER]
+_COLOURS, _MARKERS = PALETTE[3:6], "osD^v"  # those before are of methods
+
+
+def drawn(report: Assessment) -> Figure:
+    """The panels of :meth:`cgp.networks.assess.assessment.Assessment.plot`."""
+    if report.cumulative:
+        with plotting.style():
+            figure, ax = plt.subplots(figsize=(4.2, 3.2), layout="constrained")
+            plotting.interval_coverage(report.cumulative, ax=ax)
+        return figure
+    methods = list(dict.fromkeys(("as trained", "temperature", report.method)))
+    pairs = {method: (report.confidences[method], report.correct[method]) for method in methods}
+    with plotting.style():
+        figure = plt.figure(figsize=(3.2 * len(methods), 5.8), layout="constrained")
+        above, below = figure.subfigures(2, 1, height_ratios=(3.0, 2.8), squeeze=False)[:, 0]
+        named: dict[str, Any] = {}
+        for ax, method in zip(above.subplots(1, len(methods)), methods, strict=True):
+            plotting.reliability_diagram(*pairs[method], ax=ax).set_title(method, loc="left")
+            named |= {label: handle for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+            ax.get_legend().remove()
+        above.legend(named.values(), named, loc="outside lower center", ncols=len(named))
+        left, right = (half.subplots() for half in below.subfigures(1, 2))  # names in one leave the other its width
+        plotting.risk_coverage(pairs, ax=left).legend(**_ABOVE)
+        if report.detection:
+            _draw_detectors(right, report.detection, [*filter(None, report.detectors.values())])
+        else:
+            right.set_axis_off()
+            left.get_legend().remove()
+            right.legend(*left.get_legend_handles_labels(), loc="upper left")
+    return figure
+
+
+def _draw_detectors(ax: Axes, detection: Mapping[str, Mapping[str, Detection]], advised: list[str]) -> None:
+    """AUROC with two errors: a row for each set, or of one set for each score, those that are not advised in grey."""
+    first = next(iter(next(iter(detection.values()))))
+    shown, (one, *more) = [*dict.fromkeys((first, *advised))], detection
+    ax.axvline(0.5, color=PALER, lw=0.9, label="chance", zorder=1)
+    if more:
+        rows, tall = [*detection], _SET * len(detection)
+        marks: dict[str, dict[float, Detection]] = {name: {} for name in shown}
+        for place, scores in enumerate(detection.values()):
+            there = [name for name in shown if name in scores]
+            for step, name in enumerate(there):  # about the name of the set
+                marks[name][place + _SPREAD * ((step + 0.5) / len(there) - 0.5)] = scores[name]
+            ax.axhline(place + 0.5, color=PALE, lw=0.6)
+        for name, found in marks.items():
+            _mark(ax, found, _look(name), name)
+        chance, *marked = zip(*ax.get_legend_handles_labels(), strict=True)
+        ax.legend(*zip(*marked, chance, strict=True), **_ABOVE)
+    else:
+        rows, tall = [*detection[one]], _SCORE * len(detection[one])
+        for place, name in enumerate(rows):
+            _mark(ax, {place: detection[one][name]}, _look(name) if name in shown else {"color": PALER, "marker": "o"})
+        ax.set_title(one, loc="left", parse_math=False)
+        ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0))
+        ax.tick_params(axis="y", length=0)
+    ax.set(xlabel="AUROC ± 2 standard errors", yticks=range(len(rows)), yticklabels=rows)
+    ax.set(ylim=(len(rows) - 0.5, -0.5), box_aspect=tall if tall < _LOW else None, anchor="N")
+
+
+def _mark(ax: Axes, found: Mapping[float, Detection], look: dict[str, Any], label: str | None = None) -> None:
+    """Points with two errors, none where it is not known, at their places."""
+    errors = [2 * d.error if np.isfinite(d.error) else 0.0 for d in found.values()]
+    ax.errorbar([d.auroc for d in found.values()], [*found], xerr=errors, ls="", label=label, **look)
+
+
+def _look(score: str) -> dict[str, Any]:
+    """Colour and marker of a score by its name, the same in every report."""
+    if score == _FIRST:
+        return {"color": INK, "marker": "o"}
+    place = _NAMES.index(score) if score in _NAMES else zlib.crc32(score.encode())
+    return {"color": _COLOURS[place % 3], "marker": _MARKERS[place // 3 % len(_MARKERS)]}
