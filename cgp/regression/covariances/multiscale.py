@@ -36,7 +36,7 @@ _LONGEST = 0.05  # lengthscale of the last component, in units of the whole span
 _FACTORS = 3  # of each component
 ABSENT = -12.0  # logarithm of the loading of an output's process that it starts without
 _FACTOR_SPREAD = 0.05  # between components, which would otherwise start with equal loadings
-_LONG_GAP = 0.25  # of the rows
+_LONG_GAP, _LONGER_GAP = 0.25, 0.5  # of the rows: from the first on outputs are related, to the second without factors
 _RIDGE = 0.01  # of the covariance that relations start from, where none is better than means
 _LEAST_SHARE = 0.05  # smallest initial share of an output's separate process in its variance
 _PERIODS = 10.0  # initial lengthscale of the drift of a cycle, in periods
@@ -58,7 +58,8 @@ class MultiScale(Structure):
     Args:
         num_scales: number of components, without the cycles.
         num_factors: R, none for a single output, or the number of each component, without the cycles; None is 3, none
-            for related outputs, and chosen by hidden values for more than fifty (:func:`.factors_by_scale`).
+            where outputs are found to be related and no gap is longer than half of the rows, and chosen by hidden
+            values for more than fifty outputs (:func:`.factors_by_scale`).
         periods: periods of the cycles, in units of the input; "auto" detects up to three.
         related: whether outputs depend on each other by :class:`.Relations`, alike on all time scales, besides by
             factors; None is yes where one has a gap of more than a quarter of the rows, and for at most fifty outputs,
@@ -100,10 +101,9 @@ class MultiScale(Structure):
     @property
     def _shared(self) -> list[int]:
         """The number of factors of each component, and of a cycle."""
-        usual = 0 if self.related else _FACTORS
         if isinstance(self.num_factors, Sequence):
-            return [*self.num_factors, usual]
-        return [usual if self.num_factors is None else self.num_factors] * (self.num_scales + 1)
+            return [*self.num_factors, _FACTORS]
+        return [_FACTORS if self.num_factors is None else self.num_factors] * (self.num_scales + 1)
 
     def resolved(self, observations: Observations) -> MultiScale:
         """The same with what was found in the observations: periods, number of factors, whether outputs are related."""
@@ -113,8 +113,11 @@ class MultiScale(Structure):
             return replace(self, num_factors=counts).resolved(observations)
         if self.related is None:
             several = any(self._shared) and 1 < observations.num_outputs <= WIDE
-            ridge = self._ridge(observations) if several and _has_long_gap(observations) else None
-            return replace(self, related=ridge is not None, ridge=ridge).resolved(observations)
+            gap = _longest_gap(observations) if several else 0.0
+            ridge = self._ridge(observations) if gap > _LONG_GAP else None
+            is_alone = ridge is not None and gap <= _LONGER_GAP and self.num_factors is None
+            factors = 0 if is_alone else self.num_factors
+            return replace(self, related=ridge is not None, ridge=ridge, num_factors=factors).resolved(observations)
         if self.related and self.ridge is None and observations.num_outputs > 1:
             return replace(self, ridge=self._ridge(observations) or _RIDGE).resolved(observations)
         if isinstance(self.periods, str):
@@ -209,13 +212,13 @@ class MultiScale(Structure):
         return None if num_inducing is None else f"num_inducing: expected None, got {num_inducing!r}"
 
 
-def _has_long_gap(observations: Observations) -> bool:
-    """Whether an output that has values has a gap of more than a quarter of the inputs where any was observed."""
+def _longest_gap(observations: Observations) -> float:
+    """The longest gap of an output that has values, as a share of the inputs where any was observed."""
     _, places = np.unique(observations.inputs[:, 0], return_inverse=True)
     known = [np.unique(places[seen]) for seen in observations.observed.T if seen.any()]
     rows = np.unique(np.concatenate(known))
     gaps = [np.diff(np.searchsorted(rows, each), prepend=-1, append=len(rows)).max() - 1 for each in known]
-    return bool(max(gaps) > _LONG_GAP * len(rows))
+    return float(max(gaps) / len(rows))
 
 
 def start_at_factors(covariance: AdditiveKernel, correlation: Tensor) -> None:

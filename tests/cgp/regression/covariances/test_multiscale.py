@@ -1,7 +1,6 @@
 """Components of factors and own processes, and cycles, against covariances written out."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -135,11 +134,16 @@ def test_related_components_start_with_the_covariance_of_a_table():
         assert (total - known).abs().max() < bound
 
 
-def test_related_outputs_share_no_factors_unless_they_are_asked_for():
-    given = Observations(np.arange(50.0)[:, None], np.random.default_rng(0).normal(size=(50, 3)))
-    for structure, count in ((MultiScale(related=True, ridge=0.1), 0), (MultiScale(2, 2, related=True, ridge=0.1), 2)):
-        for kernel in replace(structure, periods=(8.0,)).covariance(given, "matern32").kernels:
-            assert kernel.loadings().shape == (3, count + 3)
+@pytest.mark.parametrize(
+    ("end", "given", "kept"), [(60, None, 0), (61, None, None), (60, 2, 2), (61, (1,) * 5, (1,) * 5)]
+)
+def test_related_outputs_share_factors_only_beyond_gaps_of_half(end: int, given: object, kept: object):
+    generator = np.random.default_rng(0)
+    y = generator.normal(size=(100, 1)).cumsum(0) + generator.normal(size=(100, 3))
+    y[10:end, 1] = np.nan
+    resolved = MultiScale(num_factors=given).resolved(Observations(np.arange(100.0)[:, None], y))
+    assert resolved.related
+    assert resolved.num_factors == kept
 
 
 @pytest.mark.parametrize(
