@@ -210,8 +210,8 @@ def _build(app: Sphinx) -> None:
     log = logging.getLogger(__name__)
     BUILT.mkdir(parents=True, exist_ok=True)
     begin, done = time.monotonic(), 0
-    together = [TUTORIAL, *filter(continues, PAGES)]  # its model is trained in one process
-    groups = [together, *([page] for page in PAGES if page not in together)]
+    together = [page for page in PAGES if page == TUTORIAL or continues(page)]  # its model is trained in one process
+    groups = [*filter(None, [together]), *([page] for page in PAGES if page not in together)]
     with ProcessPoolExecutor(app.parallel, get_context("spawn")) as pool:
         for found in (pool.map if app.parallel > 1 else map)(_differences, groups):
             for page, lines in found.items():

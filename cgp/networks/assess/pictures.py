@@ -6,18 +6,16 @@ import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from cgp import plotting
 from cgp.networks.detect.detector import DETECTORS, FURTHER
-from cgp.plotting.style import INK, PALE, PALER, PALETTE
 
 from .claims import Detection
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from .assessment import Assessment
 
 __all__ = ["drawn"]
@@ -28,11 +26,15 @@ _LOW = 0.8  # of the width: the height that a panel may have
 _ABOVE: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}  # where a legend covers no curve
 
 _FIRST, _NAMES = DETECTORS[0], [*DETECTORS[1:], "widest posterior's entropy", "epistemic", *FURTHER]
-_COLOURS, _MARKERS = PALETTE[3:6], "osD^v"  # those before are of methods
+_COLOURS, _MARKERS = slice(3, 6), "osD^v"  # of the palette; those before are of methods
 
 
 def drawn(report: Assessment) -> Figure:
     """The panels of :meth:`cgp.networks.assess.assessment.Assessment.plot`."""
+    import matplotlib.pyplot as plt
+
+    from cgp import plotting
+
     if report.cumulative:
         with plotting.style():
             figure, ax = plt.subplots(figsize=(4.2, 3.2), layout="constrained")
@@ -62,6 +64,8 @@ def drawn(report: Assessment) -> Figure:
 
 def _draw_detectors(ax: Axes, detection: Mapping[str, Mapping[str, Detection]], advised: list[str]) -> None:
     """AUROC with two errors: a row for each set, or of one set for each score, those that are not advised in grey."""
+    from cgp.plotting.style import PALE, PALER
+
     first = next(iter(next(iter(detection.values()))))
     shown, (one, *more) = [*dict.fromkeys((first, *advised))], detection
     ax.axvline(0.5, color=PALER, lw=0.9, label="chance", zorder=1)
@@ -96,7 +100,9 @@ def _mark(ax: Axes, found: Mapping[float, Detection], look: dict[str, Any], labe
 
 def _look(score: str) -> dict[str, Any]:
     """Colour and marker of a score by its name, the same in every report."""
+    from cgp.plotting.style import INK, PALETTE
+
     if score == _FIRST:
         return {"color": INK, "marker": "o"}
     place = _NAMES.index(score) if score in _NAMES else zlib.crc32(score.encode())
-    return {"color": _COLOURS[place % 3], "marker": _MARKERS[place // 3 % len(_MARKERS)]}
+    return {"color": PALETTE[_COLOURS][place % 3], "marker": _MARKERS[place // 3 % len(_MARKERS)]}
