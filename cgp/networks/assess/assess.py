@@ -160,10 +160,10 @@ class _Comparison:
     ) -> None:
         self.size = size
         self.model, self.search, self.task, self.what = model, search, search.task, what
-        input_of, self.column_of = label_of.unbind(1)
-        self.input_of = input_of
+        self.input_of, self.column_of = label_of.unbind(1)
         generator = torch.Generator().manual_seed(search.seed)
-        fold_of = (torch.randperm(int(input_of.max()) + 1, generator=generator, device="cpu") % FOLDS)[input_of]
+        folds = torch.randperm(int(self.input_of.max()) + 1, generator=generator, device="cpu") % FOLDS
+        fold_of = folds[self.input_of]
         sources = {method.name: self._source(method) for method in what.methods if not isinstance(method, Posterior)}
         self.plain = Method.named(self.task.parameter)
         self.tuned = Tuned(

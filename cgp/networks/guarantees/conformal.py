@@ -262,7 +262,7 @@ def risk_threshold(confidence: Array, correct: Array, risk: float, level: float)
     rejected where
 
     .. math:: P(\mathrm{Bin}(a_s, r) \le k_s) \le \delta_s, \qquad
-        \delta_s = w_s + \begin{cases} \delta_{s-1} & s - 1 \text{ was rejected} \ 0 & \text{otherwise} \end{cases}
+        \delta_s = w_s + \begin{cases} \delta_{s-1} & s - 1 \text{ was rejected} \\ 0 & \text{otherwise} \end{cases}
 
     Here w is :math:`\delta / 4` for four shares, evenly from the smallest that could be rejected, else 0 (fewer shares
     where fewer could be). That is wrong anywhere with probability at most :math:`\delta`: given how many confidences
