@@ -122,8 +122,9 @@ class Assessment:
         Returns:
             A copy that shares the model's tensors, for :func:`cgp.predict` (whose prediction holds the scores in
             ``ood``), :func:`cgp.save_pretrained` and :func:`cgp.pipeline`. All parameters are fitted to all labels.
-            Its own outputs, ``model(x)``, are neither divided by a temperature nor averaged over draws. Of all that is
-            added a state dict has only a converted model's temperature.
+            Its own outputs, ``model(x)``, are not its predictions: they are neither divided by the temperature nor
+            averaged over draws, and a warning says so where there are such. Of all that is added a state dict has only
+            a converted model's temperature.
 
         Raises:
             ValueError: if the model is another one, or the report has no such method or detector.

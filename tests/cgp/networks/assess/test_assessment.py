@@ -113,6 +113,31 @@ def test_a_model_prints_what_it_predicts_by(report):
     assert str(layer) == "Linear(in_features=3, out_features=2, bias=True, scale=0.25 4)"
 
 
+@pytest.mark.parametrize(
+    ("method", "lacking"),
+    [
+        ("temperature", r"the temperature of 1\.\d+"),
+        ("widest posterior", "the draws"),
+        ("GP read-out + temperature", r"the temperature of \d\.\d+"),
+    ],
+)
+def test_own_outputs_of_what_is_applied_say_what_they_lack(report, method, lacking, tmp_path):
+    """In the line that calls the model, after saving, too; what cgp calls itself says nothing."""
+    network = trained()
+    model = report.apply(network, method)
+    predict(model, FOREIGN, 2)
+    save_pretrained(model, tmp_path)
+    for each in (model, copy.deepcopy(model), from_pretrained(tmp_path, trained())):
+        with pytest.warns(match=rf"outputs are without {lacking}: cgp\.predict\(model, x\)") as said:
+            outputs = each(FOREIGN)
+        if not method.startswith("GP"):
+            torch.testing.assert_close(outputs, network(FOREIGN))
+        assert [warning.filename for warning in said] == [__file__]
+    as_assessed(model)(FOREIGN)
+    model.train()(FOREIGN)
+    report.apply(network, "as trained")(FOREIGN)  # which lacks nothing
+
+
 @pytest.mark.parametrize("names", [(), ("energy",), ("energy", "Mahalanobis")])
 def test_a_table_flags_what_is_above_the_threshold_of_a_twentieth(report, names):
     prediction = predict(report.apply(trained(), "temperature", names), FOREIGN)
