@@ -168,13 +168,18 @@ class Assessment:
         Raises:
             ValueError: if there is no such row.
         """
-        rows = [(row, choice.method) for row, choice in self.choices.items()]
-        by_name = {name: row for row, way in rows for name in (way.name, way.label)}
-        row = method if method in self.choices else by_name.get(method)
-        if row is None:
-            names = tuple(dict.fromkeys([*self.choices, *by_name]))
+        if method not in self.rows:
+            names = tuple(self.rows)
             raise ValueError(f"method: expected one of {names}, got {method!r}{meant([method], names)}")
-        return row
+        return self.rows[method]
+
+    @property
+    def rows(self) -> dict[str, str]:
+        """The row of the table by every name that :meth:`row` takes: its own, and those of its method."""
+        methods = [(row, choice.method) for row, choice in self.choices.items()]
+        return {row: row for row in self.choices} | {
+            name: row for row, way in methods for name in (way.name, way.label) if name not in self.choices
+        }
 
     @property
     def calls(self) -> str:
