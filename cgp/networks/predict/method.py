@@ -230,7 +230,7 @@ def with_settings(model: nn.Module, settings: Settings) -> nn.Module:
 
 def _warn_of_outputs(model: nn.Module, _: Any) -> None:
     """Say what a model's own outputs lack of what it predicts, where a user calls it."""
-    if model.training or torch.compiler.is_compiling() or is_inside_cgp():
+    if torch.compiler.is_compiling() or is_inside_cgp():
         return
     temperature, method = logit_temperature(model), settings_of(model).method
     lacking = {
