@@ -130,6 +130,8 @@ class Assessment:
             ValueError: if the model is another one, or the report has no such method or detector.
         """
         name = self.method if method is None else self.row(method)
+        if isinstance(detectors, str):
+            raise ValueError(f"detectors: expected a list of names, got the text {detectors!r}: [{detectors!r}]")
         names = self._named if detectors is None else tuple(detectors)
         if missing := [name for name in names if name not in self.fitted]:
             raise ValueError(

@@ -524,6 +524,7 @@ def twice(out):
             r"model: expected logits \(N, C\), one label for every input",
         ),
         ({"data": []}, "expected at least one batch, got none"),
+        ({"num_samples": 0}, "num_samples: expected at least 1, a whole number, got 0"),
         ({"task": "class"}, "task: expected one of .* got 'class'; did you mean 'classification'?"),
         ({"ood": {"o": "x"}}, r"ood\['o'\]: expected inputs as in data, batches of them, or a function .* got 'x'$"),
         ({"ood": {"o": None}}, r"ood\['o'\]: expected inputs as in data, .* got None$"),

@@ -134,7 +134,6 @@ def test_own_outputs_of_what_is_applied_say_what_they_lack(report, method, lacki
             torch.testing.assert_close(outputs, network(FOREIGN))
         assert [warning.filename for warning in said] == [__file__]
     as_assessed(model)(FOREIGN)
-    model.train()(FOREIGN)
     report.apply(network, "as trained")(FOREIGN)  # which lacks nothing
 
 
@@ -171,6 +170,17 @@ def test_what_does_not_fit_is_refused(report):
         report.apply(trained(), "dropout")
     with pytest.raises(ValueError, match="detectors: expected some of .* got 'typicality'"):
         report.apply(trained(), detectors=["typicality"])
+    with pytest.raises(ValueError, match=r"detectors: expected a list of names, got the text 'energy': \['energy'\]"):
+        report.apply(trained(), detectors="energy")
+
+
+def test_of_no_inputs_the_prediction_is_empty(report):
+    """As where no input is left after others were taken out."""
+    prediction = predict(report.apply(trained(), "temperature"), FOREIGN[:0])
+    assert prediction.probabilities.shape == (0, 10)
+    assert [len(scores) for scores in prediction.ood.values()] == [0]
+    with pytest.raises(ValueError, match="inputs: expected at least one batch, got none"):
+        predict(trained(), [])
 
 
 def test_detectors_fitted_by_hand_are_those_of_the_report(report):
