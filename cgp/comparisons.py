@@ -73,7 +73,9 @@ class Difference(NamedTuple):
         return Difference(-self.mean, self.error)
 
     def __str__(self) -> str:
-        """Both numbers; none has a sign that was rounded away."""
+        """Both numbers, without a sign that was rounded away; "none" where no pair differs."""
+        if self.mean == self.error == 0.0:
+            return "none"
         mean = f"{self.mean:+.4f}"
         return f"{'0.0000' if float(mean) == 0.0 else mean} ± {self.error:.4f}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["as_share", "counted", "first_of", "listed", "meant"]
+__all__ = ["as_share", "counted", "first_of", "listed", "meant", "nearest"]
 
 
 def as_share(number: float) -> str:
@@ -38,10 +38,27 @@ def meant(given: Iterable[object], known: Iterable[object]) -> str:
         >>> meant(["Ozon", "x"], ["ozone", "wind"])
         "; did you mean 'ozone'?"
     """
+    found = nearest(given, known)
+    return f"; did you mean {', '.join(map(repr, found))}?" if found else ""
+
+
+def nearest(given: Iterable[object], known: Iterable[object]) -> list[str]:
+    """The nearest known name of each name that is not known, if one is near.
+
+    Args:
+        given: names that are not known.
+        known: names that are.
+
+    Returns:
+        Each once.
+
+    Example:
+        >>> nearest(["Ozon", "ozon", "x"], ["ozone", "wind"])
+        ['ozone']
+    """
     names = {str(name).casefold(): str(name) for name in known}
     near = [_near(str(name).casefold(), names) for name in given]
-    found = dict.fromkeys(names[match] for matches in near for match in matches)
-    return f"; did you mean {', '.join(map(repr, found))}?" if found else ""
+    return [*dict.fromkeys(names[match] for matches in near for match in matches)]
 
 
 def counted(count: int, one: str, more: str = "") -> str:

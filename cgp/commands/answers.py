@@ -116,7 +116,9 @@ def write(parsed: argparse.Namespace, imputer: Any, table: Any) -> None:
     """Write sums, means and a forecast, each with its standard errors beside it, ends of intervals, and draws."""
     for how, given in (("sum", parsed.sums), ("mean", parsed.means)):
         if given is not None:
-            _write_parts(imputer, "aggregate", (period_of(given[0]), how), table, Path(given[1]))
+            _write_parts(
+                imputer, "aggregate", (period_of(given[0]), how), table, Path(given[1]), are_means=how == "mean"
+            )
     level: tuple[float, ...] = ()
     if parsed.interval is not None:
         level = (_level(parsed.interval[0]),)
@@ -140,15 +142,20 @@ def _write_parts(
     table: Any,
     path: Path,
     heads: tuple[str, ...] = _WITH_ERRORS,
+    *,
+    are_means: bool = False,
 ) -> None:
-    """Write the first parts of an answer of the imputer, one for each head, those of a column beside each other."""
+    """Write the first parts of an answer of the imputer, one for each head, those of a column beside each other.
+
+    Means have more digits than the column.
+    """
     import pandas as pd
 
     _check_answers(imputer, what, path)
     parts = getattr(imputer, what)(*arguments)[: len(heads)]
     columns = {}
     for name in parts[0]:
-        digits = table.precision(name).of_means if "mean" in arguments else table.precision(name)
+        digits = table.precision(name).of_means if are_means else table.precision(name)
         for head, part in zip(heads, parts, strict=True):
             write = digits.write_error if head.endswith("std") else digits.write
             columns[head.format(name)] = _cells(map(write, part[name]), digits, path)

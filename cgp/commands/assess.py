@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cgp.spelling import as_share
+from cgp.spelling import as_share, meant
 
 from .assessed import AS_SAVED, Answering, InSets, said_by, write_answers, write_report
 from .terminal import check_extras, check_files, check_pictures, check_places, write_picture
@@ -231,11 +231,12 @@ class _Network:
         from .predictions import check_features
 
         by_itself = is_guaranteed and not further
-        try:
-            chosen = report.row(method or (_TRAINED if by_itself else report.method))
-        except ValueError as error:
-            told, lacking = str(error), _lacking(method or "")
-            raise ValueError(f"--{told.partition('; did you mean')[0] + lacking if lacking else told}") from error
+        asked = method or (_TRAINED if by_itself else report.method)
+        if asked not in report.rows:
+            names = tuple(report.rows)
+            what = _lacking(asked) or meant([asked], names)
+            raise ValueError(f"--method: expected one of {names}, got {asked!r}{what}")
+        chosen = report.rows[asked]
         if by_itself and chosen != _TRAINED:
             raise ValueError(
                 f"--method: expected --held-out FILE beside it, as --risk and --sets are of the network {_TRAINED} "

@@ -115,6 +115,8 @@ def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = No
             the host is, or it has neither a converted layer nor a calibration.
     """
     path = Path(folder)
+    if not path.is_dir():
+        raise FileNotFoundError(f"folder: expected one that cgp.save_pretrained wrote, got {path}, which is none")
     if not (path / _FILE).exists():
         return _load_converted(path, model)
     tensors, metadata = load_tensors(path / _FILE)

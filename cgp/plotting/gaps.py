@@ -8,11 +8,11 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num, num2date
+from matplotlib.dates import AutoDateLocator, date2num, num2date
 from matplotlib.figure import FigureBase
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, Formatter, FuncFormatter, NullLocator
 
 from cgp.plotting._arrays import Array, as_array, as_matching
 from cgp.plotting.style import DIVERGING, GREY, INK, PALE, PALETTE, WIDE, new_axes, new_figure, styled
@@ -220,16 +220,19 @@ def _panels(figure: FigureBase | None, names: list[str], overview: float = 0.0) 
 def _label(axes: list[Axes], dated: bool, xlabel: str) -> None:
     """The name of x below the lowest axes, and dates where they are such."""
     if dated:
-        locator = AutoDateLocator(minticks=3, maxticks=9)
-        axes[0].xaxis.set_major_locator(locator)
-        axes[0].xaxis.set_major_formatter(_Dates(locator))
+        axes[0].xaxis.set_major_locator(AutoDateLocator(minticks=3, maxticks=9))
+        axes[0].xaxis.set_major_formatter(_Dates())
     for ax in axes:
         if ax.xaxis.get_tick_params()["labelbottom"] and (ax is not axes[0] or len(axes) == 1):
             ax.set_xlabel(xlabel)
 
 
-class _Dates(ConciseDateFormatter):
+class _Dates(Formatter):
     """Dates in two lines: what tells ticks apart, and below it, at the first and wherever it changes, of when."""
+
+    def __call__(self, value: float, position: int | None = None) -> str:
+        """The date below the cursor."""
+        return num2date(value).strftime("%Y-%m-%d %H:%M:%S")
 
     def format_ticks(self, values: Any) -> list[str]:
         """A label for each tick."""

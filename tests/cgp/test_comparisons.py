@@ -28,6 +28,11 @@ def test_few_values_need_the_quantile_of_student(values):
 
 def test_differences_are_written_without_a_sign_that_was_rounded_away():
     assert str(Difference(-1e-9, 1e-6)) == "0.0000 ± 0.0000"
+
+
+@pytest.mark.parametrize("none", [0.0, -0.0])
+def test_a_difference_of_equal_pairs_is_none(none):
+    assert str(Difference(none, 0.0)) == "none"
     assert str(Difference(-0.02, 0.01)) == "-0.0200 ± 0.0100"
     assert Difference.of(np.array([1.0, 3.0])) == Difference(2.0, 1.0)
     assert not Difference(0.005, 0.0).exceeds(0.01, 2.0)

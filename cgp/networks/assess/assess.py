@@ -31,6 +31,7 @@ from cgp.networks.model.inputs import (
 from cgp.networks.model.progress import Progress
 from cgp.networks.model.repeated import check_apart, keep_keys, kept_keys, keys_of
 from cgp.networks.model.structural_copy import uncompiled
+from cgp.networks.predict.drawing import check_samples
 from cgp.networks.predict.method import Method, Settings, Training, as_assessed, with_settings
 from cgp.networks.tasks import Task, as_task
 
@@ -130,6 +131,7 @@ def assess(
     """
     refuse_labels_apart("assess", labels)
     asked = as_task(task, labelled=True)
+    check_samples(num_samples, 1)
     _check(asked, train, ood)
     model = as_assessed(uncompiled(model)).eval()
     training = None if train is None else Training(model, asked, train)

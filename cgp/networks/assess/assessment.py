@@ -122,13 +122,16 @@ class Assessment:
         Returns:
             A copy that shares the model's tensors, for :func:`cgp.predict` (whose prediction holds the scores in
             ``ood``), :func:`cgp.save_pretrained` and :func:`cgp.pipeline`. All parameters are fitted to all labels.
-            Its own outputs, ``model(x)``, are neither divided by a temperature nor averaged over draws. Of all that is
-            added a state dict has only a converted model's temperature.
+            Its own outputs, ``model(x)``, are not its predictions: they are neither divided by the temperature nor
+            averaged over draws, and a warning says so where there are such. Of all that is added a state dict has only
+            a converted model's temperature.
 
         Raises:
             ValueError: if the model is another one, or the report has no such method or detector.
         """
         name = self.method if method is None else self.row(method)
+        if isinstance(detectors, str):
+            raise ValueError(f"detectors: expected a list of names, got the text {detectors!r}: [{detectors!r}]")
         names = self._named if detectors is None else tuple(detectors)
         if missing := [name for name in names if name not in self.fitted]:
             raise ValueError(
@@ -167,13 +170,18 @@ class Assessment:
         Raises:
             ValueError: if there is no such row.
         """
-        rows = [(row, choice.method) for row, choice in self.choices.items()]
-        by_name = {name: row for row, way in rows for name in (way.name, way.label)}
-        row = method if method in self.choices else by_name.get(method)
-        if row is None:
-            names = tuple(dict.fromkeys([*self.choices, *by_name]))
+        if method not in self.rows:
+            names = tuple(self.rows)
             raise ValueError(f"method: expected one of {names}, got {method!r}{meant([method], names)}")
-        return row
+        return self.rows[method]
+
+    @property
+    def rows(self) -> dict[str, str]:
+        """The row of the table by every name that :meth:`row` takes: its own, and those of its method."""
+        methods = [(row, choice.method) for row, choice in self.choices.items()]
+        return {row: row for row in self.choices} | {
+            name: row for row, way in methods for name in (way.name, way.label) if name not in self.choices
+        }
 
     @property
     def calls(self) -> str:

@@ -19,6 +19,8 @@ __all__ = ["about_detection", "about_methods", "tables"]
 _COLUMNS = ("nll", "brier", "ece", "accuracy")  # what sentences are of; to_frame has all scores
 _OF_VALUES = ("nll", "crps", "rmse", "coverage90", "width90")
 
+_BELOW = "less than 0.0001"  # of a change without digits to show
+
 _LEAST_ECE, _LEAST_ACCURACY = 0.01, 0.005  # changes below which nothing is said
 
 
@@ -40,7 +42,7 @@ def _method_rows(report: Assessment) -> list[list[str]]:
     columns, first = _COLUMNS if report.correct else _OF_VALUES, next(iter(report.scores))
     rows = [["method", *columns, f"NLL against {first}"]]
     for method, scores in report.scores.items():
-        change = "" if method == first else str(report.differences[method]["nll"])
+        change = "" if method == first else _written(report.differences[method]["nll"])
         rows.append([method, *(f"{scores[column]:.4f}" for column in columns), change])
     return rows
 
@@ -124,7 +126,12 @@ def _is_told(change: Difference) -> bool:
 
 
 def _in_nats(change: Difference) -> str:
-    return f"{change} nats" if _is_told(change) else "less than 0.0001 nats"
+    return f"{change} nats" if _is_told(change) else f"{_BELOW} nats"
+
+
+def _written(change: Difference) -> str:
+    """A change in a table: "none", or that it is too small for its digits, where four zeros would say neither."""
+    return str(change) if _is_told(change) or not any(change) else _BELOW
 
 
 def _others(report: Assessment) -> list[str]:

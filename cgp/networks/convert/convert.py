@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -251,6 +251,8 @@ def chosen_indices(layers: str | Sequence[int], count: int) -> list[int]:
             near = meant([layers], ("last", "all"))
             raise ValueError(f"layers: expected 'last', 'all' or indices, got {layers!r}{near}")
         return list(range(count)) if layers == "all" else list(range(count))[-1:]
+    if not isinstance(layers, Iterable):
+        raise ValueError(f"layers: expected 'last', 'all' or a list of indices, got {layers!r}: [{layers!r}]")
     chosen = sorted({index + count if index < 0 else index for index in layers})
     if not chosen or not 0 <= chosen[0] <= chosen[-1] < count:
         there = f"{counted(count, 'attention layer')}, {'0' if count == 1 else f'0 to {count - 1}'} or -1 for the last"

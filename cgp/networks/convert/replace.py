@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from cgp import attention
 from cgp.attention import Attention, SparseCGPAttention
 from cgp.networks.model.blocks import REPLACED
 from cgp.networks.model.structural_copy import structural_copy
-from cgp.spelling import meant
+from cgp.spelling import nearest
 
 from .convert import chosen_indices
 from .sites import attention_sites, num_parameters
@@ -76,10 +75,10 @@ def _check_block(block: object) -> None:
     is_other = not issubclass(block, Attention) if isinstance(block, type) else isinstance(block, nn.Module)
     if is_other or not callable(block):
         name = f"{block}".replace("_", "").removesuffix("Attention")
-        near = meant([f"{name}Attention"], attention.__all__) if isinstance(block, str) else ""
-        near = re.sub(r"'(\w+)'\?", r"cgp.\1, the class?", near)
+        near = nearest([f"{name}Attention"], attention.__all__) if isinstance(block, str) else []
+        classes = "".join(f"; did you mean cgp.{each}, the class?" for each in near)
         got = f"a {type(block).__name__} in place of its class" if isinstance(block, nn.Module) else repr(block)
-        raise ValueError(f"block: expected a class of cgp.attention, such as SparseCGPAttention, got {got}{near}")
+        raise ValueError(f"block: expected a class of cgp.attention, such as SparseCGPAttention, got {got}{classes}")
 
 
 class _Host(NamedTuple):

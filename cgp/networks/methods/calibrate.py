@@ -13,6 +13,7 @@ from cgp.networks.model.inputs import refuse_labels_apart
 from cgp.networks.model.progress import Progress
 from cgp.networks.model.repeated import keep_keys, keys_of
 from cgp.networks.model.structural_copy import uncompiled
+from cgp.networks.predict.drawing import check_samples
 from cgp.networks.predict.method import Method, Training, settings_of, with_settings
 from cgp.networks.tasks import Task, as_task
 
@@ -152,5 +153,4 @@ def _check(method: Method, num_samples: int, train: Any) -> None:
     if (train is not None) != method.needs_train:
         wanted = "labelled training data" if method.needs_train else "None"
         raise ValueError(f"train: expected {wanted} with method={method.name!r}, got {type(train).__name__}")
-    if num_samples < 2:
-        raise ValueError(f"num_samples: expected at least 2, got {num_samples}")
+    check_samples(num_samples, 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -225,6 +226,8 @@ def input_batches(
     pairs = isinstance(inputs, list) and inputs and all(map(_is_batch, inputs))
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
     first = 0
+    if isinstance(inputs, tuple | list) and not inputs:
+        raise ValueError(f"{name}: expected at least one batch, got none")
     for batch in batches(iter(inputs) if pairs else inputs, batch_size, dtype=dtype):
         _check_no_numbers(batch.inputs, name)
         first += check_finite_inputs(model, batch.inputs, name, first)
@@ -278,7 +281,7 @@ def _not_finite(tensors: Sequence[Tensor], count: int) -> Tensor:
     bad = torch.zeros(count, dtype=torch.bool)
     for tensor in tensors:
         if tensor.is_floating_point() and len(tensor) == count:
-            bad |= ~(tensor < torch.inf).reshape(count, -1).all(1).cpu()
+            bad |= ~(tensor < torch.inf).reshape(count, math.prod(tensor.shape[1:])).all(1).cpu()
     return bad
 
 

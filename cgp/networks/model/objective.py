@@ -173,7 +173,7 @@ class Objective(nn.Module):
         output: function that takes the function values from the model's output.
 
     Raises:
-        ValueError: if a size is not positive.
+        ValueError: if a size is not positive, or the likelihood is none.
 
     Example:
         >>> from cgp import CGPAttention, CategoricalLikelihood
@@ -200,6 +200,11 @@ class Objective(nn.Module):
         super().__init__()
         if num_data < 1 or num_samples < 1:
             raise ValueError(f"num_data, num_samples: expected at least 1, got {num_data} and {num_samples}")
+        if not hasattr(likelihood, "expected_log_prob"):
+            raise ValueError(
+                "likelihood: expected one with expected_log_prob, such as cgp.CategoricalLikelihood(num_classes), "
+                f"got {likelihood!r}"
+            )
         self.model, self.likelihood = model, likelihood
         self.num_data, self.num_samples = num_data, num_samples
         self.output = output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -20,7 +21,14 @@ from cgp.networks.tasks.task import Task
 from .method import settings_of
 from .readout import ReadoutPrediction
 
-__all__ = ["DrawVariance", "Draws", "checked_labels", "draw_noises", "seeds_from"]
+__all__ = ["DrawVariance", "Draws", "check_samples", "checked_labels", "draw_noises", "seeds_from"]
+
+
+def check_samples(num_samples: object, least: int) -> None:
+    """Raise for what is no number of draws, such as labels in its place."""
+    if not isinstance(num_samples, Integral) or int(num_samples) < least:
+        got = num_samples if isinstance(num_samples, Real) else f"a {type(num_samples).__name__}"
+        raise ValueError(f"num_samples: expected at least {least}, a whole number, got {got}")
 
 
 def draw_noises(num_samples: int, seeds: Callable[[], int], *, antithetic: bool = True) -> Iterator[tuple[int, float]]:

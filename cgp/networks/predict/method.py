@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cgp.networks.guarantees.guarantees import Source
+from cgp.networks.model.blocks import stochastic_layers
 from cgp.networks.model.fingerprints import logit_temperature
 from cgp.networks.model.inputs import call_model
 from cgp.networks.model.named import Named
@@ -20,6 +21,7 @@ from cgp.networks.model.shared_prefix import SharedPrefix
 from cgp.networks.model.structural_copy import structural_copy, uncompiled
 from cgp.networks.tasks import Task
 from cgp.spelling import meant
+from cgp.warning import is_inside_cgp, warn_user
 
 from .readout import GPReadout, ReadoutPrediction
 
@@ -221,7 +223,24 @@ def with_settings(model: nn.Module, settings: Settings) -> nn.Module:
     changed = changed if settings.method is None else settings.method.apply(changed)
     vars(changed)[_SETTINGS] = settings
     vars(changed)["extra_repr"] = partial(_said, changed)
+    if not isinstance(changed, torch.jit.ScriptModule):  # which a structural copy shares
+        changed.register_forward_pre_hook(_warn_of_outputs)
     return changed
+
+
+def _warn_of_outputs(model: nn.Module, _: Any) -> None:
+    """Say what a model's own outputs lack of what it predicts, where a user calls it."""
+    if torch.compiler.is_compiling() or is_inside_cgp():
+        return
+    temperature, method = logit_temperature(model), settings_of(model).method
+    lacking = {
+        f"the temperature of {temperature:.4g}": temperature != 1.0,
+        "the draws": bool(stochastic_layers(model)) or (method is not None and method.draws),
+        "the read-out": method is not None and method.needs_train and settings_of(model).scale is not None,
+    }
+    if any(lacking.values()):
+        left_out = " and ".join(name for name, is_so in lacking.items() if is_so)
+        warn_user(f"model(x): these outputs are without {left_out}: cgp.predict(model, x) has what was fitted")
 
 
 def _said(model: nn.Module) -> str:
@@ -244,6 +263,8 @@ def as_assessed(model: nn.Module) -> nn.Module:
     if method is not None:
         method.undo(changed)
     vars(changed).pop(_SETTINGS, None)
+    for key in [key for key, hook in changed._forward_pre_hooks.items() if hook is _warn_of_outputs]:
+        del changed._forward_pre_hooks[key]
     return changed
 
 

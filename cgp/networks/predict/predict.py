@@ -26,7 +26,7 @@ from cgp.networks.model.repeated import check_unseen, kept_keys, keys_of
 from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.tasks import Task, as_task
 
-from .drawing import Draws, checked_labels, draw_noises, seeds_from
+from .drawing import Draws, check_samples, checked_labels, draw_noises, seeds_from
 from .method import has_settings, settings_of, source_of, with_settings
 from .prediction import Prediction, joined, token_layout
 
@@ -167,8 +167,7 @@ class _Options:
     progress: Progress = None
 
     def __post_init__(self) -> None:
-        if self.num_samples < 1:
-            raise ValueError(f"num_samples: expected at least 1, got {self.num_samples}")
+        check_samples(self.num_samples, 1)
         if self.sampling not in ("marginal", "joint"):
             raise ValueError(f"sampling: expected 'marginal' or 'joint', got {self.sampling!r}")
 

@@ -38,7 +38,7 @@ class TokenLayout(NamedTuple):
         if count < 1 or rows * columns != count:
             raise ValueError(
                 f"grid: expected {count} patches ({values.shape[-1]} tokens, {self.prefix} of them before the "
-                f"patches), got {rows} × {columns}"
+                f"patches), got {rows} × {columns}{'' if grid else ': grid=(rows, columns) says how they lie'}"
             )
         return values[..., self.prefix :].unflatten(-1, (rows, columns))
 

@@ -211,6 +211,8 @@ def _cell(column: str, members: Sequence[Mapping[str, Any]], block: Sequence[Seq
     digits = f".{DIGITS[column] + 2 if small else DIGITS[column]}f"
     text = f"{values.mean():{digits}}"
     errors = [row[f"{column}_se"] for row in members if f"{column}_se" in row]
+    if errors and not (values.any() or any(errors)):  # of a method from itself, or one that predicts the same
+        return "none"
     if errors:  # over observations, which is more precise than the spread over a few runs
         text += f" ± {math.hypot(*errors) / len(errors):{digits}}"
     elif len(values) > 1:

@@ -125,6 +125,8 @@ def test_what_cannot_be_saved_or_loaded(tmp_path):
         save_pretrained(host.model, tmp_path)
     with pytest.raises(ValueError, match="folder: expected safetensors of a converted model"):
         from_pretrained(tmp_path, host.model)
+    with pytest.raises(FileNotFoundError, match="folder: expected one that cgp.save_pretrained wrote, got .*nowhere"):
+        from_pretrained(tmp_path / "nowhere", host.model)
     save_pretrained(convert(host.model), tmp_path)
     with pytest.raises(ValueError, match="model: expected the architecture that was saved, where attention layer 2 is"):
         from_pretrained(tmp_path, hosts.torch_attention().model)

@@ -210,6 +210,7 @@ def test_dates_and_many_columns():
     left = {round(ax.get_position().x0, 3) for ax in axes[1:]}
     assert len(left) == 2
     assert "Jan" in str(axes[0].xaxis.get_major_formatter().format_ticks(axes[0].get_xticks()))
+    assert axes[0].format_xdata(date2num(np.datetime64("2024-01-02T03:04"))) == "2024-01-02 03:04:00"
 
 
 def test_pairs_have_numbers_and_lags():

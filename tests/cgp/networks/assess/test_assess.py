@@ -179,6 +179,17 @@ def test_a_method_is_recommended_if_its_gain_is_clear_and_worth_having(report, b
     assert changed.sentence.startswith(words)
 
 
+@pytest.mark.parametrize(
+    ("change", "cell"), [((0.0, 0.0), "none"), ((1e-9, 1e-8), "less than 0.0001"), ((0.0, 0.01), "0.0000 ± 0.0100")]
+)
+def test_a_row_without_a_change_that_its_digits_show_says_so(report, change, cell):
+    """Such as that of a posterior whose likeliest width is next to nothing."""
+    changes = report.differences | {"posterior": report.differences["posterior"] | {"nll": Difference(*change)}}
+    lines = dataclasses.replace(report, differences=changes).table().splitlines()
+    (row,) = (line for line in lines if line.startswith("posterior  "))
+    assert row.endswith(f"  {cell}")
+
+
 def test_a_sentence_says_what_its_advice_does_to_the_answers(report):
     """The accuracy is that of the table; nothing is said of a temperature, which changes none."""
     method = "GP read-out + temperature"
@@ -524,6 +535,7 @@ def twice(out):
             r"model: expected logits \(N, C\), one label for every input",
         ),
         ({"data": []}, "expected at least one batch, got none"),
+        ({"num_samples": 0}, "num_samples: expected at least 1, a whole number, got 0"),
         ({"task": "class"}, "task: expected one of .* got 'class'; did you mean 'classification'?"),
         ({"ood": {"o": "x"}}, r"ood\['o'\]: expected inputs as in data, batches of them, or a function .* got 'x'$"),
         ({"ood": {"o": None}}, r"ood\['o'\]: expected inputs as in data, .* got None$"),

@@ -113,6 +113,30 @@ def test_a_model_prints_what_it_predicts_by(report):
     assert str(layer) == "Linear(in_features=3, out_features=2, bias=True, scale=0.25 4)"
 
 
+@pytest.mark.parametrize(
+    ("method", "lacking"),
+    [
+        ("temperature", r"the temperature of 1\.\d+"),
+        ("widest posterior", "the draws"),
+        ("GP read-out + temperature", r"the temperature of \d\.\d+"),
+    ],
+)
+def test_own_outputs_of_what_is_applied_say_what_they_lack(report, method, lacking, tmp_path):
+    """In the line that calls the model, after saving, too; what cgp calls itself says nothing."""
+    network = trained()
+    model = report.apply(network, method)
+    predict(model, FOREIGN, 2)
+    save_pretrained(model, tmp_path)
+    for each in (model, copy.deepcopy(model), from_pretrained(tmp_path, trained())):
+        with pytest.warns(match=rf"outputs are without {lacking}: cgp\.predict\(model, x\)") as said:
+            outputs = each(FOREIGN)
+        if not method.startswith("GP"):
+            torch.testing.assert_close(outputs, network(FOREIGN))
+        assert [warning.filename for warning in said] == [__file__]
+    as_assessed(model)(FOREIGN)
+    report.apply(network, "as trained")(FOREIGN)  # which lacks nothing
+
+
 @pytest.mark.parametrize("names", [(), ("energy",), ("energy", "Mahalanobis")])
 def test_a_table_flags_what_is_above_the_threshold_of_a_twentieth(report, names):
     prediction = predict(report.apply(trained(), "temperature", names), FOREIGN)
@@ -146,6 +170,17 @@ def test_what_does_not_fit_is_refused(report):
         report.apply(trained(), "dropout")
     with pytest.raises(ValueError, match="detectors: expected some of .* got 'typicality'"):
         report.apply(trained(), detectors=["typicality"])
+    with pytest.raises(ValueError, match=r"detectors: expected a list of names, got the text 'energy': \['energy'\]"):
+        report.apply(trained(), detectors="energy")
+
+
+def test_of_no_inputs_the_prediction_is_empty(report):
+    """As where no input is left after others were taken out."""
+    prediction = predict(report.apply(trained(), "temperature"), FOREIGN[:0])
+    assert prediction.probabilities.shape == (0, 10)
+    assert [len(scores) for scores in prediction.ood.values()] == [0]
+    with pytest.raises(ValueError, match="inputs: expected at least one batch, got none"):
+        predict(trained(), [])
 
 
 def test_detectors_fitted_by_hand_are_those_of_the_report(report):

@@ -449,6 +449,7 @@ def test_wrong_numbers_of_heads_are_named():
             {"layers": [3]},
             "layers: expected indices of the model's 3 attention layers, 0 to 2 or -1 for the last, got ",
         ),
+        ({"layers": 1}, r"layers: expected 'last', 'all' or a list of indices, got 1: \[1\]"),
         ({"layers": [-4]}, "layers: expected indices"),
         ({"layers": []}, "layers: expected indices"),
         ({"amplitude": 0.0}, "amplitude: expected a number above"),

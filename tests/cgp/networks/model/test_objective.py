@@ -127,6 +127,15 @@ def test_bad_sizes_are_refused(num_data, num_samples):
         Objective(nn.Linear(2, 2), CategoricalLikelihood(2), num_data, num_samples=num_samples)
 
 
+@pytest.mark.parametrize(
+    ("loss", "got"), [("categorical", "'categorical'"), (nn.CrossEntropyLoss(), "CrossEntropyLoss")]
+)
+def test_a_loss_in_the_place_of_a_likelihood_is_refused(loss, got):
+    message = rf"likelihood: expected one .* such as cgp\.CategoricalLikelihood\(num_classes\), got {got}"
+    with pytest.raises(ValueError, match=message):
+        Objective(nn.Linear(2, 2), loss, 10)
+
+
 def test_loss_terms_copy_without_their_graph_and_refuse_unknown_kinds():
     value = torch.ones((), requires_grad=True) * 2
     term = copy.deepcopy(LossTerm(value, "kl"))

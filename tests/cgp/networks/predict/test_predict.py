@@ -243,6 +243,8 @@ def test_logits_are_divided_by_the_temperature():
     ("options", "message"),
     [
         ({"num_samples": 0}, "num_samples: expected at least 1"),
+        ({"num_samples": 2.5}, "num_samples: expected at least 1, a whole number, got 2.5"),
+        ({"num_samples": torch.zeros(2)}, "num_samples: expected at least 1, a whole number, got a Tensor"),
         ({"sampling": "mean"}, "sampling: expected 'marginal' or 'joint'"),
         ({"task": "regresion"}, "task: expected one of .* got 'regresion'; did you mean 'regression'?"),
         ({"task": "regression", "output": lambda out: out[:, 0]}, r"model: expected outputs \(N"),

@@ -188,3 +188,5 @@ def test_patches_lie_row_by_row():
     assert TokenLayout(6, None).patches(values).tolist() == [[[6]]] * 2
     with pytest.raises(ValueError, match=r"grid: expected 6 patches \(7 tokens, 1 of them before"):
         TokenLayout(1, None).patches(values, (2, 2))
+    with pytest.raises(ValueError, match=r"got 2 × 2: grid=\(rows, columns\) says how they lie"):
+        TokenLayout(1, None).patches(values)
