@@ -20,6 +20,7 @@ from .terminal import (
     check_files,
     check_pictures,
     check_places,
+    folded,
     in_flags,
     said_seconds,
     say,
@@ -314,6 +315,6 @@ def _best(parsed: argparse.Namespace, imputer: Any, frame: Any, totals: dict[str
     if is_long and not is_seen:
         say("comparing methods on hidden values")
     report = assess_gaps(frame, imputer, verbose=is_seen, **_hidden(parsed), **totals)
-    sys.stdout.write(f"{in_flags(str(report))}\n")
+    sys.stdout.write(f"{report.to_text()}\n\n{folded(in_flags(report.sentence))}\n")
     write_picture(report.plot, parsed.assess if parsed.assess.name else None)
     return report.best()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import sys
+import textwrap
 from ast import literal_eval
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
@@ -17,6 +19,7 @@ __all__ = [
     "check_files",
     "check_pictures",
     "check_places",
+    "folded",
     "in_flags",
     "said_seconds",
     "say",
@@ -38,12 +41,18 @@ _PYTHON = {
     "are added by frame.asfreq, or frame.reindex": "are added by --every STEP",
     ", an object such as BoxCox(), or None, got": ", got",
 }
+_WIDTH = 100
 _PICTURES = (".png", ".pdf", ".svg", ".jpg")
 
 
 def say(text: str) -> None:
     """Write a line to the standard error stream."""
     sys.stderr.write(f"{text}\n")
+
+
+def folded(text: str) -> str:
+    """A paragraph in lines of the terminal's width, of at most 100 signs."""
+    return textwrap.fill(text, min(_WIDTH, shutil.get_terminal_size((_WIDTH, 1)).columns))
 
 
 def said_seconds(coming: float, gone: float) -> str:

@@ -482,8 +482,10 @@ def test_every_option_of_the_reader_has_a_flag():
 def test_the_referee_fills_with_what_it_recommends(tmp_path, capsys, monkeypatch):
     """Two columns that are alike, each with gaps of its own: the other column says what is missing, lines do not.
 
-    The seconds of five processes in three maskings, and of the fit at the end, are said beforehand.
+    The seconds of five processes in three maskings, and of the fit at the end, are said beforehand; the sentence is as
+    wide as the terminal.
     """
+    monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setattr("cgp.regression.CorrelatedGPRegressor.estimate", lambda *_, **__: Cost(7.0, 1.0))
     path, rng = tmp_path / "in.csv", np.random.default_rng(0)
     values = rng.normal(size=80)
@@ -497,10 +499,11 @@ def test_the_referee_fills_with_what_it_recommends(tmp_path, capsys, monkeypatch
     assert re.search(r"about 11[5-9] s on one core, \d of them gone", printed.err)
     assert printed.err.splitlines().count("comparing methods on hidden values") == 1
     assert "masking" not in printed.err  # steps are for terminals
-    *report, sentence = printed.out.splitlines()
-    assert any(line.startswith("ridge on the other columns") for line in report)
+    report, _, sentence = printed.out.rpartition("\n\n")
+    assert any(line.startswith("ridge on the other columns") for line in report.splitlines())
     assert sentence.startswith("Use ")
-    assert "It is ahead of linear interpolation" in sentence
+    assert 50 < max(map(len, sentence.splitlines())) <= 60
+    assert "It is ahead of linear interpolation" in " ".join(sentence.split())
     np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv")["a"], values, atol=0.5)
     assert (pd.read_csv(tmp_path / "std.csv")["a"][::7].between(0.02, 0.4)).all()
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
