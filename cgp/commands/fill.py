@@ -23,6 +23,7 @@ from .terminal import (
     folded,
     in_flags,
     said_seconds,
+    said_together,
     say,
     write_picture,
 )
@@ -159,12 +160,13 @@ def run(parsed: argparse.Namespace) -> None:
         imputer = _best(parsed, imputer, table.frame, totals, is_long=is_long)
     if hasattr(imputer, "transforms_") and imputer.transforms_.changed:
         say(f"transformed: {imputer.transforms_}")
-    filled = imputer.transform(table.frame)
-    table.write(answers.adding_up(filled, table, totals), parsed.out)
-    if parsed.std is not None:
-        table.write_errors(imputer.std_, parsed.std)
-    write_picture(lambda: imputer.plot()[0].figure, parsed.picture)
-    answers.write(parsed, imputer, table)
+    with said_together():
+        filled = imputer.transform(table.frame)
+        table.write(answers.adding_up(filled, table, totals), parsed.out)
+        if parsed.std is not None:
+            table.write_errors(imputer.std_, parsed.std)
+        write_picture(lambda: imputer.plot()[0].figure, parsed.picture)
+        answers.write(parsed, imputer, table)
     said = f"filled {counted(table.gaps, 'value')} in {time.monotonic() - started:.0f} s: {parsed.out}"
     say("; ".join(filter(None, [said, as_flags(table.understood.lacking)])))
 

@@ -655,6 +655,19 @@ def test_filled_values_below_zero_are_named_and_transforms_have_none(file, capsy
     assert pd.read_csv(file.with_name("out.csv"))["rain"].min() >= 0
 
 
+@pytest.mark.filterwarnings("default")
+def test_fills_and_a_forecast_below_zero_are_said_in_one_line(file, capsys):
+    rain = 1.0 + 1.2 * np.sin(np.linspace(0.0, 17.0, 80))
+    table = pd.DataFrame({"when": pd.date_range("2024-01-01", periods=80).astype(str), "rain": rain.round(2)})
+    table.loc[rain < 0.1, "rain"] = np.nan
+    table.to_csv(file, index=False)
+    assert run(file, "--forecast", "6", file.with_name("next.csv")) == 0
+    (said,) = (line for line in capsys.readouterr().err.splitlines() if "below 0" in line)
+    assert re.search(
+        r"is: .* filled values.* in 'rain', .* forecast values.* in 'rain'; --transforms rain=box-cox", said
+    )
+
+
 def test_values_that_a_transform_does_not_take_are_refused_at_once(file, capsys, monkeypatch):
     """Nothing is announced or fitted, and the advice can be typed."""
     monkeypatch.setattr(commands.fill, "_LONG", 0.0)
