@@ -145,21 +145,22 @@ def _write_parts(
     *,
     are_means: bool = False,
 ) -> None:
-    """Write the first parts of an answer of the imputer, one for each head, those of a column beside each other.
-
-    Means have more digits than the column.
-    """
+    """Write the first parts of an answer of the imputer, one for each head, those of a column beside each other."""
+    import numpy as np
     import pandas as pd
 
     _check_answers(imputer, what, path)
     parts = getattr(imputer, what)(*arguments)[: len(heads)]
+    count = len(table.frame) / len(parts[0]) if are_means else np.inf
     columns = {}
     for name in parts[0]:
-        digits = table.precision(name).of_means if are_means else table.precision(name)
+        digits = table.precision(name)
+        errors = np.zeros(len(parts[0])) if heads == _ENDS else np.asarray(parts[1][name])
+        errors = np.hypot(errors, digits.rounding / np.sqrt(count))  # a mean is known better than each reading
         for head, part in zip(heads, parts, strict=True):
-            write = digits.write_error if head.endswith("std") else digits.write
-            columns[head.format(name)] = _cells(map(write, part[name]), digits, path)
-    table.write_answer(pd.DataFrame(columns, index=parts[0].index), path)
+            columns[head.format(name)] = _cells(map(digits.write, part[name], errors), digits, path)
+    frame = pd.DataFrame(columns, index=parts[0].index)
+    table.write_answer(frame, path, is_of_rows=what != "aggregate")
 
 
 def _write_draws(imputer: Any, count: int, seed: int, table: Any, path: Path) -> None:
@@ -173,7 +174,7 @@ def _write_draws(imputer: Any, count: int, seed: int, table: Any, path: Path) ->
         for number, each in enumerate(drawn, start=1):
             cells = _cells(map(digits.write, each.loc[gaps.to_numpy(), name]), digits, path)
             parts.append(pd.DataFrame({"draw": number, "column": name, "value": cells}, index=table.frame.index[gaps]))
-    table.write_answer(pd.concat(parts), path)
+    table.write_answer(pd.concat(parts), path, is_of_rows=True)
 
 
 def _check_answers(imputer: Any, what: str, path: Path) -> None:

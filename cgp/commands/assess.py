@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 from cgp.spelling import as_share, meant
 
 from .assessed import AS_SAVED, Answering, InSets, said_by, write_answers, write_report
-from .terminal import check_extras, check_files, check_pictures, check_places, write_picture
+from .terminal import check_extras, check_files, check_pictures, check_places, folded, write_picture
 
 __all__ = ["EXAMPLES", "add_to", "run"]
 
@@ -105,11 +104,11 @@ def run(parsed: argparse.Namespace) -> None:
         check_features(path, part, known, answers.users)
     answering = None if parsed.risk is None else _answering(answers, parsed.risk, parsed.level or _LEVEL)
     sentence = _in_flags(report.sentence)
-    advice = [sentence, *_advice(report, limits, known.of, answers)]
+    advice = [sentence, *_advice(report, limits, known.of, answers, _places(parsed))]
     advice += [] if answering is None else [_withheld(answers, answering)]
     in_sets = None if parsed.sets is None else _in_sets(answers, parsed.sets)
     advice += [] if in_sets is None else [_contained(in_sets)]
-    sys.stdout.write("\n\n".join([report.table(), *(textwrap.fill(part, 100) for part in advice)]) + "\n")
+    sys.stdout.write("\n\n".join([report.table(), *map(folded, advice)]) + "\n")
     write_picture(report.plot, parsed.picture)
     numbers = {name: float(limit) for name, limit in limits.items()}
     if parsed.out is not None:
@@ -296,8 +295,16 @@ def _in_flags(sentence: str) -> str:
     return re.sub(r"report\.apply\(model, ('[^']*')\)", r"--answer FILE TABLE --method \1", sentence)
 
 
-def _advice(report: Any, limits: dict[str, str], logits: str, answers: _Answers) -> list[str]:
-    """What to do, in numbers."""
+def _places(parsed: argparse.Namespace) -> tuple[str, str]:
+    """The files that have the numbers and the answers, or the flags that write them."""
+    return (
+        "--out FILE.json" if parsed.out is None else parsed.out.name,
+        "--answer FILE TABLE" if parsed.answer is None else parsed.answer[1].name,
+    )
+
+
+def _advice(report: Any, limits: dict[str, str], logits: str, answers: _Answers, places: tuple[str, str]) -> list[str]:
+    """What to do, in numbers, with the places of further ones and of answers."""
     from cgp.networks.detect.detector import RATE
 
     lines, temperature = [], report.choices[report.method].parameter
@@ -308,15 +315,15 @@ def _advice(report: Any, limits: dict[str, str], logits: str, answers: _Answers)
         lines.append(f"Raise the {which} to the power {1 / temperature:.4g} and divide each row by its sum.")
     if answers.is_set_aside:
         why = f"these labels fitted the {report.method}, and cannot guarantee it; further ones, --held-out FILE, can"
-        lines.append(f"--answer FILE TABLE answers new inputs by the network {_TRAINED}: {why}.")
+        lines.append(f"{places[1]} answers new inputs by the network {_TRAINED}: {why}.")
     elif report.method not in (_TRAINED, report.task.parameter):
-        lines.append(f"--answer FILE TABLE answers new inputs {said_by(answers.method)}.")
+        lines.append(f"{places[1]} answers new inputs {said_by(answers.method)}.")
     for name, limit in limits.items():
         lines.append(f"Flag inputs whose {name} is above {limit}: {100 * RATE:.0f} % of the labelled ones are.")
         if report.fitted[name].parts:
             lines[-1] += " It is a sum in standard deviations."
         if report.fitted[name].parts or report.fitted[name].needs_train:
-            lines[-1] += " --out FILE.json has its constants, and --answer FILE TABLE flags new inputs."
+            lines[-1] += f" {places[0]} has its constants, and {places[1]} flags new inputs."
     return lines
 
 

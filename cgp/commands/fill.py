@@ -20,8 +20,10 @@ from .terminal import (
     check_files,
     check_pictures,
     check_places,
+    folded,
     in_flags,
     said_seconds,
+    said_together,
     say,
     write_picture,
 )
@@ -158,12 +160,13 @@ def run(parsed: argparse.Namespace) -> None:
         imputer = _best(parsed, imputer, table.frame, totals, is_long=is_long)
     if hasattr(imputer, "transforms_") and imputer.transforms_.changed:
         say(f"transformed: {imputer.transforms_}")
-    filled = imputer.transform(table.frame)
-    table.write(answers.adding_up(filled, table, totals), parsed.out)
-    if parsed.std is not None:
-        table.write_errors(imputer.std_, parsed.std)
-    write_picture(lambda: imputer.plot()[0].figure, parsed.picture)
-    answers.write(parsed, imputer, table)
+    with said_together():
+        filled = imputer.transform(table.frame)
+        table.write(answers.adding_up(filled, table, totals), parsed.out)
+        if parsed.std is not None:
+            table.write_errors(imputer.std_, parsed.std)
+        write_picture(lambda: imputer.plot()[0].figure, parsed.picture)
+        answers.write(parsed, imputer, table)
     said = f"filled {counted(table.gaps, 'value')} in {time.monotonic() - started:.0f} s: {parsed.out}"
     say("; ".join(filter(None, [said, as_flags(table.understood.lacking)])))
 
@@ -314,6 +317,6 @@ def _best(parsed: argparse.Namespace, imputer: Any, frame: Any, totals: dict[str
     if is_long and not is_seen:
         say("comparing methods on hidden values")
     report = assess_gaps(frame, imputer, verbose=is_seen, **_hidden(parsed), **totals)
-    sys.stdout.write(f"{in_flags(str(report))}\n")
+    sys.stdout.write(f"{report.to_text()}\n\n{folded(in_flags(report.sentence))}\n")
     write_picture(report.plot, parsed.assess if parsed.assess.name else None)
     return report.best()

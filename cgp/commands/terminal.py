@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import sys
+import textwrap
+import warnings
 from ast import literal_eval
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
@@ -17,8 +21,10 @@ __all__ = [
     "check_files",
     "check_pictures",
     "check_places",
+    "folded",
     "in_flags",
     "said_seconds",
+    "said_together",
     "say",
     "shown_by",
     "write_picture",
@@ -32,18 +38,25 @@ _FLAGS |= {name: "--" + name.replace("_", "-") for name in (*_SAME, *_WRITTEN)}
 _ARGUMENT = re.compile(rf"\b({'|'.join(_FLAGS)})=('?)([^\s',;)]+)\2")
 _BUSY = 1.5  # processes at work for each core
 _BY_NAME = re.compile(r"""\btransforms=(\{(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^'"}])*\})""")
+_BELOW = re.compile(r"(X: below 0, where no observed value is: )(.*)(; transforms=)(\{.*\})( has none)")
 _CYCLES = re.compile(r"structure=MultiScale\(periods=\[([^\]]*)\]\)")
 _PYTHON = {
     "table.asfreq(...) before the fit makes": "--every STEP makes",
     "are added by frame.asfreq, or frame.reindex": "are added by --every STEP",
     ", an object such as BoxCox(), or None, got": ", got",
 }
+_WIDTH = 100
 _PICTURES = (".png", ".pdf", ".svg", ".jpg")
 
 
 def say(text: str) -> None:
     """Write a line to the standard error stream."""
     sys.stderr.write(f"{text}\n")
+
+
+def folded(text: str) -> str:
+    """A paragraph in lines of the terminal's width, of at most 100 signs."""
+    return textwrap.fill(text, min(_WIDTH, shutil.get_terminal_size((_WIDTH, 1)).columns))
 
 
 def said_seconds(coming: float, gone: float) -> str:
@@ -81,6 +94,28 @@ def shown_by(command: str) -> Callable[..., None]:
         say(f"cgp {command}: warning: {in_flags(str(message))}")
 
     return show
+
+
+@contextmanager
+def said_together() -> Iterator[None]:
+    """Show the warnings of values below 0, of what is filled and of a forecast, as one, and others as they come."""
+    show, found = warnings.showwarning, list[re.Match[str]]()
+
+    def keep(message: Warning | str, *others: Any, **named: Any) -> None:
+        if (said := _BELOW.fullmatch(str(message))) is None:
+            show(message, *others, **named)
+        else:
+            found.append(said)
+
+    warnings.showwarning = keep
+    try:
+        yield
+    finally:
+        warnings.showwarning = show
+        if found:
+            head, _, middle, _, end = found[0].groups()
+            kinds = {name: kind for said in found for name, kind in literal_eval(said[4]).items()}
+            show(f"{head}{', '.join(said[2] for said in found)}{middle}{kinds!r}{end}", UserWarning, "", 0)
 
 
 def in_flags(text: str) -> str:

@@ -96,7 +96,8 @@ class CurvedTotals(NamedTuple):
     def linear(self, x: Array) -> Sums:
         """Their linear parts at transforms ``(t,)``."""
         slopes = self.curve.slopes(x)
-        weights = self.given.weights.numpy() * np.maximum(slopes, _FLATTEST * slopes.max())
+        largest = slopes.max() or 1.0  # where all are at their ends, as rain that is expected nowhere
+        weights = self.given.weights.numpy() * np.maximum(slopes, _FLATTEST * largest)
         numbers = self.given.sums.numpy()
         values = self.given.values.numpy() - self.weights @ self.curve.values(x)
         values += np.bincount(numbers, weights * x, len(values))

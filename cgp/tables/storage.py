@@ -59,9 +59,11 @@ def _table_content(given: Any) -> Content:
     columns = [given.iloc[:, number] for number in range(given.shape[1])] if is_frame else [given]
     parts = [_column_content(column) for column in [given.index.to_series(), *columns]]
     names = [*given.columns] if is_frame else [given.name]
+    units = given.attrs.get("units", {})
     plain = {
         "kind": "frame" if is_frame else "series",
         "names": [name.item() if isinstance(name, np.generic) else name for name in names],
+        "units": [str(units[name]) if name in units else None for name in names],
         "dtypes": [dtype for dtype, _ in parts],
         "index_name": given.index.name,
         "freq": getattr(given.index, "freqstr", None),
@@ -74,6 +76,16 @@ def _restored_table(plain: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
     """The table from the result of :func:`_table_content`."""
     if plain["kind"] == "array":
         return tensors["table.0"].numpy()
+    table = _restored_frame(plain, tensors)
+    named = [table.name] if plain["kind"] == "series" else table.columns
+    units = zip(named, plain.get("units", ()), strict=False)  # files of before have none
+    if found := {name: unit for name, unit in units if unit is not None}:
+        table.attrs["units"] = found
+    return table
+
+
+def _restored_frame(plain: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
+    """A frame, or a series, without units."""
     import pandas as pd
 
     columns = [_column(tensors[f"table.{number}"], dtype) for number, dtype in enumerate(plain["dtypes"])]

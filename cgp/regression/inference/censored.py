@@ -176,7 +176,7 @@ def censored_fits(fits: Fits, units: Units, lower: Array, *, windows: bool, seed
     """
     models = {id(model): model for model in (*fits.models, *(model for model, _ in fits.compared.values()))}
     bounds = {key: _bounds(model, units, lower) for key, model in models.items()}
-    if not any(each.isfinite().any() for each in bounds.values()):
+    if not any(bounds[id(model)].isfinite().any() for model in fits.models):
         return fits
     learned = {key: _learned(model, bounds[key], windows, seed) for key, model in models.items()}
     compared = {name: (learned[id(model)], kind) for name, (model, kind) in fits.compared.items()}

@@ -238,7 +238,8 @@ def merged(parts: Sequence[Table]) -> Table:
     if hasattr(given[0], "iloc"):
         import pandas as pd
 
-        given = pd.concat(given)
+        attrs, given = given[0].attrs, pd.concat(given)
+        given.attrs = attrs  # such as units, which further rows need not have
     else:
         given = np.ma.concatenate(given) if any(map(np.ma.isMaskedArray, given)) else np.concatenate(given)
     joined = (np.concatenate([getattr(part, name) for part in parts]) for name in ("inputs", "values", "left_out"))

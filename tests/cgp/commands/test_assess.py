@@ -143,7 +143,7 @@ def test_the_report_in_numbers_is_enough_to_flag_and_withhold(saved, tmp_path, c
     assert found["logits"] == "as saved"
     ((name, flag),) = found["flag"].items()
     assert f"Flag inputs whose {name} is above {flag['threshold']:.4g}" in printed
-    assert "--out FILE.json has its constants" in printed
+    assert "report.json has its constants, and answers.csv flags new inputs." in printed
     total = np.zeros(60)
     for part in flag["sum of (score - mean) / deviation"]:
         score = by_formula(part["formula"], logits=logits, features=features, **part["constants"])
@@ -184,7 +184,7 @@ def test_without_further_labels_answers_are_of_the_network_as_trained(poor, tmp_
     ):
         assert commands.main([*plain, *more]) == 0
         told = " ".join(capsys.readouterr().out.split())
-        assert told.partition("--answer FILE TABLE answers new inputs by ")[2].startswith(by)
+        assert told.partition("answers.csv answers new inputs by ")[2].startswith(by)
         rows = rows_of(table)
         assert {*rows["method"]} == {method}
         right.append(float((rows["class"] == known["labels"]).mean()))
@@ -315,7 +315,7 @@ def test_further_labels_guarantee_what_is_recommended(method, risk, poor, tmp_pa
     assert commands.main(["assess", str(held_out), *map(str, arguments), *named]) == 0
     told = " ".join(capsys.readouterr().out.split())
     method = method or "GP read-out + temperature"
-    assert f"--answer FILE TABLE answers new inputs by the {method}." in told
+    assert f"answers.csv answers new inputs by the {method}." in told
     files = {path.stem: {name: torch.from_numpy(values) for name, values in np.load(path).items()} for path in poor}
     batches = {name: [(torch.hstack([f["logits"], f["features"]]), f["labels"])] for name, f in files.items()}
 

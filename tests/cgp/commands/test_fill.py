@@ -154,6 +154,51 @@ def test_sums_means_and_a_forecast(file):
     assert ahead["when"].tolist() == ["2024-01-02 06:00:00", "2024-01-02 07:00:00", "2024-01-02 08:00:00"]
 
 
+def test_sums_means_and_forecasts_show_two_digits_of_their_errors(file):
+    flags = [("--sums", "day", file.with_name("s.csv")), ("--means", "day", file.with_name("m.csv"))]
+    flags += [("--forecast", 3, file.with_name("f.csv"))]
+    assert run(file, *(each for flag in flags for each in flag)) == 0
+    for name in "smf":
+        answers = pd.read_csv(file.with_name(f"{name}.csv"), dtype=str)
+        for kind, least in (("warm", 2), ("wet", 3)):
+            for value, error in answers[[kind, f"{kind} std"]].to_numpy():
+                decimals, exact = len(value.partition(".")[2]), float(error) == 0.0
+                assert decimals == len(error.partition(".")[2])
+                assert decimals == least + 3 * (name == "m") if exact else float(error) * 10**decimals >= 10
+
+
+@pytest.mark.parametrize("form", ["%d.%m.%Y %H:%M", "%d/%m/%Y", "%Y-%m-%d;%H:%M"])
+def test_rows_of_answers_have_times_as_the_table_writes_them(tmp_path, form):
+    times = pd.date_range("2024-01-01", periods=33, freq="h" if "%H" in form else "D").strftime(form)
+    file, head = tmp_path / "in.csv", "when;clock" if ";" in form else "when"
+    lines = [
+        f"{time};{value}\n"
+        for time, value in zip(times, readings()["warm"].astype(str).replace("nan", ""), strict=False)
+    ]
+    file.write_text(f"{head};warm\n{''.join(lines)}")
+    asked = (
+        ("--interval", 0.95, "ends"),
+        ("--draws", 1, "draws"),
+        ("--forecast", 3, "next"),
+        ("--sums", "day", "sums"),
+    )
+    given = [each for flag, what, name in asked for each in (flag, what, tmp_path / f"{name}.csv")]
+    assert run(file, *given) == 0
+    written = {name: (tmp_path / f"{name}.csv").read_text().splitlines() for *_, name in asked}
+    assert all(lines[0].startswith(f"{head};") for name, lines in written.items() if name != "sums")
+    for name, rows in (("ends", times[:30]), ("draws", times[5:9]), ("next", times[30:])):
+        assert [line[: len(times[0])] for line in written[name][1:]] == [*rows]
+    assert re.match(r"2024-01-01;", written["sums"][1])
+
+
+def test_days_in_workbooks_of_answers_have_no_hours(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    file, ends = tmp_path / "in.xlsx", tmp_path / "ends.xlsx"
+    readings().assign(when=pd.date_range("2024-01-01", periods=30)).to_excel(file, index=False)
+    assert commands.main(["fill", str(file), "--out", str(tmp_path / "out.xlsx"), "--interval", "0.9", str(ends)]) == 0
+    assert openpyxl.load_workbook(ends).active["A2"].number_format == "YYYY-MM-DD"
+
+
 @pytest.mark.parametrize(("encoding", "end"), [("cp1252", "\r\n"), ("utf-8-sig", "\n"), ("utf-16", "\n")])
 def test_answers_are_written_as_the_table_is(tmp_path, encoding, end):
     """Its encoding with its mark, delimiter, sign of decimals, line ends; dates as 2024-01-01."""
@@ -437,8 +482,10 @@ def test_every_option_of_the_reader_has_a_flag():
 def test_the_referee_fills_with_what_it_recommends(tmp_path, capsys, monkeypatch):
     """Two columns that are alike, each with gaps of its own: the other column says what is missing, lines do not.
 
-    The seconds of five processes in three maskings, and of the fit at the end, are said beforehand.
+    The seconds of five processes in three maskings, and of the fit at the end, are said beforehand; the sentence is as
+    wide as the terminal.
     """
+    monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setattr("cgp.regression.CorrelatedGPRegressor.estimate", lambda *_, **__: Cost(7.0, 1.0))
     path, rng = tmp_path / "in.csv", np.random.default_rng(0)
     values = rng.normal(size=80)
@@ -452,10 +499,11 @@ def test_the_referee_fills_with_what_it_recommends(tmp_path, capsys, monkeypatch
     assert re.search(r"about 11[5-9] s on one core, \d of them gone", printed.err)
     assert printed.err.splitlines().count("comparing methods on hidden values") == 1
     assert "masking" not in printed.err  # steps are for terminals
-    *report, sentence = printed.out.splitlines()
-    assert any(line.startswith("ridge on the other columns") for line in report)
+    report, _, sentence = printed.out.rpartition("\n\n")
+    assert any(line.startswith("ridge on the other columns") for line in report.splitlines())
     assert sentence.startswith("Use ")
-    assert "It is ahead of linear interpolation" in sentence
+    assert 50 < max(map(len, sentence.splitlines())) <= 60
+    assert "It is ahead of linear interpolation" in " ".join(sentence.split())
     np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv")["a"], values, atol=0.5)
     assert (pd.read_csv(tmp_path / "std.csv")["a"][::7].between(0.02, 0.4)).all()
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
@@ -605,6 +653,19 @@ def test_filled_values_below_zero_are_named_and_transforms_have_none(file, capsy
     assert run(file, "--transforms", "rain=box-cox") == 0
     assert "warning: below 0" not in capsys.readouterr().err
     assert pd.read_csv(file.with_name("out.csv"))["rain"].min() >= 0
+
+
+@pytest.mark.filterwarnings("default")
+def test_fills_and_a_forecast_below_zero_are_said_in_one_line(file, capsys):
+    rain = 1.0 + 1.2 * np.sin(np.linspace(0.0, 17.0, 80))
+    table = pd.DataFrame({"when": pd.date_range("2024-01-01", periods=80).astype(str), "rain": rain.round(2)})
+    table.loc[rain < 0.1, "rain"] = np.nan
+    table.to_csv(file, index=False)
+    assert run(file, "--forecast", "6", file.with_name("next.csv")) == 0
+    (said,) = (line for line in capsys.readouterr().err.splitlines() if "below 0" in line)
+    assert re.search(
+        r"is: .* filled values.* in 'rain', .* forecast values.* in 'rain'; --transforms rain=box-cox", said
+    )
 
 
 def test_values_that_a_transform_does_not_take_are_refused_at_once(file, capsys, monkeypatch):

@@ -225,6 +225,22 @@ def test_expected_seconds_are_those_of_a_fit_without_curved_totals(kind, times, 
     assert times * (asked[0]["passes"] - 1.0) == pytest.approx(0.0 if kind is None else 20.0)
 
 
+def test_a_total_is_met_where_rain_is_expected_nowhere():
+    """Each missing value is expected at its end, where the total's linear part has no slope."""
+    flow = np.sin(np.arange(70) / 5.0)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"flow": flow, "rain": (flow + 0.05 * rng.normal(size=70)).clip(0.0)})
+    frame.index = pd.date_range("2023-01-01", periods=70)
+    days = frame.index[[22, 23, 24]]
+    frame.loc[days, "rain"] = np.nan
+    totals = pd.Series([2.5], index=pd.IntervalIndex.from_tuples([(days[0], days[-1])], closed="both"))
+    imputer = CorrelatedGPImputer(transforms={"rain": "rectified"}, **OPTIONS).fit(frame, totals={"rain": totals})
+    assert imputer.regressor_.predict(imputer._table.inputs[22:25])[:, 1].max() < 0.0
+    filled = imputer.transform(frame)["rain"][days]
+    assert (filled >= 0.0).all()
+    assert filled.sum() == pytest.approx(2.5)
+
+
 def test_totals_of_readings_alone_leave_a_transformed_column_its_draws():
     full, (wet, _) = with_dry_gaps()
     frame = full.copy()

@@ -70,6 +70,20 @@ def test_every_kind_of_model_is_kept(kind, tmp_path):
     pd.testing.assert_frame_equal(*forecasts, rtol=1e-9)
 
 
+def test_units_are_kept_with_further_rows_and_on_disk(tmp_path):
+    table, units = frame(), {"a": "m", "n": "µg/m³"}
+    table.attrs["units"] = units
+    imputer = CorrelatedGPImputer(**QUICK).fit(table).update(frame(count=44).iloc[40:])
+    imputer.save(tmp_path)
+    again = CorrelatedGPImputer.load(tmp_path)
+    for each in (imputer, again):
+        assert each._table.given.attrs["units"] == units
+    level = frame()["a"]
+    level.attrs["units"] = units
+    CorrelatedGPImputer(**QUICK).fit(level).save(tmp_path)
+    assert CorrelatedGPImputer.load(tmp_path)._table.given.attrs["units"] == {"a": "m"}
+
+
 def test_arrays_and_places_are_kept(tmp_path):
     array = frame().to_numpy()
     imputer = CorrelatedGPImputer(**QUICK).fit(array)

@@ -29,6 +29,8 @@ __all__ = [
 ABSENT = frozenset(["NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "-nan", "<NA>", "NULL", "null", "None"])
 LIMITS = "<>≤≥"  # before numbers that are limits of what could be measured
 _DECIMALS = 6  # of a column without readings
+_DIGITS = 16  # that a number has
+_NONE = 1e-6  # of a reading's last digit: what sums that are known leave of their errors
 _NUMBER = re.compile(r"[-+−]?(\d[\d.,'’ \u00a0\u202f\u2009]*|[.,]\d+)([eE][-+]?\d+)?")
 _GROUPS = {" ": " \u00a0\u202f\u2009", "'": "'’"}  # signs that are written for each other
 
@@ -111,24 +113,32 @@ class Precision(NamedTuple):
         decimals = max((-int(Decimal(each).as_tuple().exponent) for each in plain), default=_DECIMALS)
         floats = [len(Decimal(each).as_tuple().digits) for each in plain if "e" in each.lower()]
         grouped = any(sign in each for each in texts for sign in form.groups)
-        return cls(form, max(decimals, 0), max(floats) if 2 * len(floats) > len(plain) else 0, grouped)
-
-    def write(self, value: float) -> str:
-        """A number as the column writes it."""
-        text = f"{value:.{self.significant - 1}e}" if self.significant else f"{value:,.{self.decimals}f}"
-        text = text if float(text.replace(",", "")) else text.removeprefix("-")
-        return text.translate({ord(","): self.form.thousands if self.grouped else "", ord("."): self.form.decimal})
+        significant = max(floats) if 2 * len(floats) > len(plain) else 0
+        return cls(form, decimals if significant else max(decimals, 0), significant, grouped)
 
     @property
-    def of_means(self) -> Precision:
-        """The digits of a mean of readings, which is known better than each."""
-        return self._replace(decimals=self.decimals + 2, significant=self.significant and self.significant + 2)
+    def rounding(self) -> float:
+        r"""The standard error of a reading from its digits, :math:`10^{-d} / \sqrt{12}` with d decimals."""
+        return float(10.0**-self.decimals / np.sqrt(12.0))
 
-    def write_error(self, value: float) -> str:
-        """A standard deviation with the digits of the column, or as many more as two that count need."""
-        if value <= 0 or self.significant:
-            return self.write(value)
-        return self._replace(decimals=max(self.decimals, 1 - int(np.floor(np.log10(value))))).write(value)
+    def write(self, value: float, error: float = 0.0) -> str:
+        """A number as the column writes it, with as many more digits as two of its standard error need.
+
+        Args:
+            value: the number.
+            error: its standard error; itself where it is one; 0 for the digits of a reading.
+
+        Returns:
+            The text.
+        """
+        needed = 1 - _place(error) if error > _NONE * 10.0**-self.decimals else -_DIGITS
+        if self.significant:
+            digits = max(self.significant, _place(value) + 1 + needed)
+            text = f"{value:.{min(digits, _DIGITS) - 1}e}"
+        else:
+            text = f"{value:,.{max(self.decimals, needed)}f}"
+        text = text if float(text.replace(",", "")) else text.removeprefix("-")
+        return text.translate({ord(","): self.form.thousands if self.grouped else "", ord("."): self.form.decimal})
 
 
 def form_of_numbers(columns: Mapping[str, Sequence[str]], options: ReadOptions, delimiter: str) -> NumberForm:
@@ -151,6 +161,11 @@ def form_of_numbers(columns: Mapping[str, Sequence[str]], options: ReadOptions, 
                 ways = [f"{each.numbers([text])[0]:g} ({_deciding(each, text)})" for each in (fitting[0], form)]
                 raise UnclearError(f"{name!r}: {text!r} is {' or '.join(ways)}: say which")
     return fitting[0]
+
+
+def _place(value: float) -> int:
+    """The power of ten of the first digit of a number."""
+    return int(np.floor(np.log10(abs(value)))) if value else 0
 
 
 @lru_cache(maxsize=64)

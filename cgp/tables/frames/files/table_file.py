@@ -161,22 +161,30 @@ class TableFile:
         """
         self._write(self._values(std, "std"), np.ones_like(self._missing), Path(path), is_error=True)
 
-    def write_answer(self, frame: Any, path: Path) -> None:
+    def write_answer(self, frame: Any, path: Path, *, is_of_rows: bool = False) -> None:
         """Write a further table, such as sums: text with the encoding, the delimiter and the line ends of this one.
 
         Args:
             frame: with numbers as :meth:`precision` writes them.
             path: of any kind of file; text is UTF-8, with commas, where this one is no text.
+            is_of_rows: whether times are those of rows, and text has them as this file does; others are as 2024-01-31.
         """
         kind, source = kind_of_file(path), self.pieces.source
         frame = frame.rename_axis(index=self.frame.index.name or "row")
-        if kind == "workbook" and getattr(frame.index, "tz", None) is not None:
-            frame.index = frame.index.astype(str)  # cells of workbooks have no zones
+        if kind == "workbook" and self.pieces.rows.forms:
+            frame.index = _in_cells(frame.index)
         if kind == "text" and isinstance(source, TextSource):
-            write_aside(path, lambda aside: aside.write_bytes(source.written(frame, path)))
+            written = self._as_written(frame) if is_of_rows and self.pieces.rows.forms else frame
+            write_aside(path, lambda aside: aside.write_bytes(source.written(written, path)))
         else:
             writers = {"text": frame.to_csv, "workbook": frame.to_excel, "parquet": frame.to_parquet}
             write_aside(path, writers[kind])
+
+    def _as_written(self, frame: Any) -> Any:
+        """A frame whose times are in columns as those of the file."""
+        import pandas as pd
+
+        return frame.set_index(pd.MultiIndex.from_frame(pd.DataFrame(self.pieces.rows.write(frame.index))))
 
     @property
     def _missing(self) -> Any:
@@ -214,7 +222,7 @@ class TableFile:
         for p, name in enumerate(fields):
             digits = self._precision(p)
             for i in np.flatnonzero(changed[:, p]).tolist():
-                text = digits.write_error(values[i, p]) if is_error else digits.write(values[i, p])
+                text = digits.write(values[i, p], values[i, p] if is_error else 0.0)
                 cell = Cell(text, float(digits.form.numbers([text])[0]))
                 if parts.places[i, p] >= 0:
                     cells[rows[parts.places[i, p]], name] = cell
@@ -240,6 +248,14 @@ class TableFile:
                     times = {names.index(each): Cell(texts[i], dates[each][i]) for each, texts in labels.items()}
                     added.append(Added(after, times | series | new[i, p], rows[0]))
         return added
+
+
+def _in_cells(times: Any) -> Any:
+    """Times as cells of workbooks have them: days alone where they are at midnight, text where they have zones."""
+    if getattr(times, "tz", None) is not None:
+        return times.astype(str)
+    has_dates = hasattr(times, "normalize") and times.equals(times.normalize())
+    return times.map(lambda time: time.date()) if has_dates else times
 
 
 def _said(name: str, values: Any, texts: dict[str, int]) -> str:

@@ -7,6 +7,7 @@ from scipy.stats import multivariate_normal, truncnorm
 
 from cgp import CorrelatedGPImputer, CorrelatedGPRegressor
 from cgp.comparisons import student_scores
+from cgp.regression import Laplace
 from cgp.regression.covariances import Coregionalised
 from cgp.regression.covariances.rows import dense_covariance
 from cgp.regression.inference.censored import censored_evidence, censored_model, truncated_below
@@ -123,6 +124,17 @@ def test_zeros_are_below_the_end(rain, imputers):
     crps = fitted._filled.scored(rain[0]).crps[hidden, 0].mean()
     mean, sd = (part[hidden, 0] for part in plain.predict(x, return_std=True))
     assert crps < 0.85 * student_scores((mean - rain[0][hidden, 0]), sd, np.full(hidden.sum(), np.inf))[1].mean()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_zeros_go_with_samples_of_structures_that_are_compared(rain):
+    """As a table of 51 to 199 values has them: the models with samples take zeros for values."""
+    table = rain[0][:60].copy()
+    table[20:26, 0] = np.nan
+    imputer = CorrelatedGPImputer(transforms={0: "rectified"}, inference=Laplace(max_steps=5), random_state=0)
+    filled = imputer.fit_transform(table)
+    assert imputer.regressor_.posterior_.models[0].batch()
+    assert (filled[20:26, 0] >= 0.0).all()
 
 
 def test_what_stands_for_zeros_is_saved(imputers, tmp_path):

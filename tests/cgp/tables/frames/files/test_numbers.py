@@ -95,7 +95,7 @@ def test_numbers_are_read_as_they_were_written(value, digits, decimal, thousands
 def test_digits_of_a_column():
     plain = Precision.of(["1.5", "2.25", "3"], NumberForm())
     assert [plain.write(value) for value in (np.pi, -0.001, 1234.5678)] == ["3.14", "0.00", "1234.57"]
-    assert [plain.write_error(value) for value in (0.0, 0.5, 0.0123, 0.12, 1e-5)] == [
+    assert [plain.write(value, value) for value in (0.0, 0.5, 0.0123, 0.12, 1e-5)] == [
         "0.00",
         "0.50",
         "0.012",
@@ -108,6 +108,26 @@ def test_digits_of_a_column():
     assert Precision.of(["1.5e-3", "2", "3"], NumberForm()).write(2.0) == "2.0000"
     assert Precision.of(["1", "2"], NumberForm()).write(0.6) == "1"
     assert Precision.of([], NumberForm()).write(0.6) == "0.600000"  # of a column that has totals only
+
+
+def test_a_number_has_as_many_digits_as_two_of_its_error_need():
+    plain, floats = (Precision.of(texts, NumberForm()) for texts in (["1.5", "22"], ["1.5e6", "2.25e5"]))
+    assert [plain.write(np.pi, error) for error in (0.0, 1e-14, 30.0, 0.3, 0.032, 0.0011)] == [
+        "3.1",  # an error of rounding is none
+        "3.1",
+        "3.1",
+        "3.14",
+        "3.142",
+        "3.1416",
+    ]
+    assert [floats.write(1234567.0, error) for error in (0.0, 3e5, 2e3, 1e-30)] == [
+        "1.23e+06",
+        "1.23e+06",
+        "1.2346e+06",
+        "1.23e+06",
+    ]
+    assert floats.write(0.0, 2e3) == "0.00e+00"
+    assert plain.rounding == pytest.approx(0.1 / 12**0.5)
 
 
 def test_a_form_is_said():
