@@ -36,7 +36,7 @@ _LONGEST = 0.05  # lengthscale of the last component, in units of the whole span
 _FACTORS = 3  # of each component
 ABSENT = -12.0  # logarithm of the loading of an output's process that it starts without
 _FACTOR_SPREAD = 0.05  # between components, which would otherwise start with equal loadings
-_LONG_GAP, _LONGER_GAP = 0.25, 0.5  # of the rows: from the first on outputs are related, to the second without factors
+_LONG_GAP = 0.25  # of the rows, from which on outputs are related
 _RIDGE = 0.01  # of the covariance that relations start from, where none is better than means
 _LEAST_SHARE = 0.05  # smallest initial share of an output's separate process in its variance
 _PERIODS = 10.0  # initial lengthscale of the drift of a cycle, in periods
@@ -58,8 +58,8 @@ class MultiScale(Structure):
     Args:
         num_scales: number of components, without the cycles.
         num_factors: R, none for a single output, or the number of each component, without the cycles; None is 3, none
-            where outputs are found to be related and no gap is longer than half of the rows, and chosen by hidden
-            values for more than fifty outputs (:func:`.factors_by_scale`).
+            where outputs are found to be related, and chosen by hidden values for more than fifty outputs
+            (:func:`.factors_by_scale`).
         periods: periods of the cycles, in units of the input; "auto" detects up to three.
         related: whether outputs depend on each other by :class:`.Relations`, alike on all time scales, besides by
             factors; None is yes where one has a gap of more than a quarter of the rows, and for at most fifty outputs,
@@ -115,8 +115,7 @@ class MultiScale(Structure):
             several = any(self._shared) and 1 < observations.num_outputs <= WIDE
             gap = _longest_gap(observations) if several else 0.0
             ridge = self._ridge(observations) if gap > _LONG_GAP else None
-            is_alone = ridge is not None and gap <= _LONGER_GAP and self.num_factors is None
-            factors = 0 if is_alone else self.num_factors
+            factors = 0 if ridge is not None and self.num_factors is None else self.num_factors
             return replace(self, related=ridge is not None, ridge=ridge, num_factors=factors).resolved(observations)
         if self.related and self.ridge is None and observations.num_outputs > 1:
             return replace(self, ridge=self._ridge(observations) or _RIDGE).resolved(observations)

@@ -85,7 +85,7 @@ class Windows(Inference):
         """The chain smoothed to its end."""
         problem, square = setting.problem(setting.structure), 1e-7 if setting.observations.num_outputs > WIDE else 1e-8
         states = _expected_states(problem.covariance)
-        outputs_alone = _ALONE if _is_short(problem) else 1.0
+        outputs_alone = _ALONE if _has_uncertain_loadings(problem) else 1.0
         return outputs_alone * problem.num_inputs * (5e-5 + 2e-6 * states + square * states**2)
 
     def pace(self, setting: Setting) -> float:
@@ -109,7 +109,8 @@ class Windows(Inference):
     def fit(self, setting: Setting, seed: int, progress: Progress | None = None) -> Fits:
         """Learn from windows, and return a model in linear time."""
         problem = setting.problem(setting.structure)
-        solver: Solver = UncertainLoadingsRegression if _is_short(problem) else SeriesCorrelatedGPRegression
+        is_uncertain = _has_uncertain_loadings(problem)
+        solver: Solver = UncertainLoadingsRegression if is_uncertain else SeriesCorrelatedGPRegression
         solver = SummedSeriesRegression if problem.num_sums else solver
         model = setting.model(setting.structure, solver)
         if model.num_processes <= WIDE:  # others start with noises of their own
@@ -124,10 +125,11 @@ class Windows(Inference):
         return Fits([model], [setting.structure], fit, {}, {})
 
 
-def _is_short(problem: Problem) -> bool:
-    """Whether what observations do not say of the loadings is more than a hundredth of a variance."""
-    factors = sum(each.loadings().shape[-1] - each.num_processes for each in problem.covariance.kernels)
-    return problem.num_inputs < _ROWS_PER_FACTOR * factors
+def _has_uncertain_loadings(problem: Problem) -> bool:
+    """Whether what observations do not say of loadings is more than a hundredth of a variance, or of relations."""
+    components = problem.covariance.kernels
+    factors = sum(each.loadings().shape[-1] - each.num_processes for each in components)
+    return components[0].loadings.relations is not None or problem.num_inputs < _ROWS_PER_FACTOR * factors
 
 
 def _window_seconds(problem: Problem, outputs: int) -> float:

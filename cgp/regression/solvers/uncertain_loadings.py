@@ -12,6 +12,9 @@ from cgp.functional.gaussians import lazy
 from cgp.functional.linalg import cholesky
 from cgp.regression.covariances.rows import Relations
 from cgp.regression.series_space import Series, SeriesComponent, series_of
+from cgp.statespace.posterior import StateSpacePosterior
+from cgp.statespace.prior import prior_variances
+from cgp.statespace.products import covariance_columns
 
 from .model import Moments
 from .series import SeriesCondition, SeriesCorrelatedGPRegression
@@ -24,27 +27,31 @@ class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
 
     .. math:: y_{tp} = m_p + (\lambda_p + \delta_p)^\top f_t + u_{tp} + \epsilon_{tp}, \qquad
         \delta_p \sim N(0, V_p), \qquad
-        V_p^{-1} = I + s_p^{-2}\sum_{t \in O_p} \hat f_t \hat f_t^\top
+        V_p = A_p \big(I + \hat F_p^\top W_p (K_p + \Sigma_p) W_p \hat F_p\big) A_p, \qquad
+        A_p^{-1} = I + \hat F_p^\top W_p \hat F_p
 
-    Means are those of :class:`SeriesCorrelatedGPRegression`; variances are larger by :math:`e_t^\top V_p e_t`,
-    covariances of two inputs of a process by :math:`e_t^\top V_p e_{t'}`, where
+    V is the covariance of the error of ridge regression on :math:`\hat f`, whose residuals are as correlated in time
+    as the output's own process u: where they hardly change, many observations say as little as a few. Means are those
+    of :class:`SeriesCorrelatedGPRegression`; variances are larger by :math:`e_t^\top V_p e_t`, covariances of two
+    inputs of a process by :math:`e_t^\top V_p e_{t'}`, where
 
-    .. math:: e_t = \hat f_t - \hat F_p^\top (K_p + \sigma_p^2 I)^{-1} k_{pt}
+    .. math:: e_t = \hat f_t - \hat F_p^\top (K_p + \Sigma_p)^{-1} k_{pt}
 
-    is what the output's own process u, of covariance K and k, cannot tell from its observations: next to nothing beside
-    one of them. From the latest observation on it is :math:`\hat f_t`, which needs no past. Where the shared processes
-    are far outside the range in which their loadings were learned, as at a few extreme rows, intervals are too narrow
-    by orders of magnitude without this. :math:`\hat f` are posterior means, in the rows of :math:`\hat F_p` at the
-    output's observations; :math:`s_p^2` is the variance of the noise and of the process of the output alone, which is
-    no smoother than that for V: what it is learned to be, intervals rely on beside observations only. The prior of a
-    loading is standard normal, as in :class:`.FactorLoadings`. Where outputs have :class:`.Relations`, what these leave
-    of the preceding outputs, :math:`B^{-1}(\hat y - m)` without noise, is in f, too.
+    is what u, of covariance K and k, cannot tell from the output's observations: next to nothing beside one of them.
+    From the latest observation on it is :math:`\hat f_t`, which needs no past. Where the shared processes are far
+    outside the range in which their loadings were learned, as at a few extreme rows, intervals are too narrow by orders
+    of magnitude without this. :math:`\hat f` are posterior means, in the rows of :math:`\hat F_p` at the output's
+    observations; :math:`\Sigma_p` has the variances of their noise, and :math:`W_p` the inverse ones of noise and u
+    together. The prior of a loading is standard normal, as in :class:`.FactorLoadings`. Where outputs have
+    :class:`.Relations`, what these leave of the preceding outputs, :math:`B^{-1}(\hat y - m)` without noise, is in f,
+    too.
 
     Arguments are those of :class:`CorrelatedGPRegression`; components have :class:`.FactorLoadings`.
 
     Source:
-        Attias (2000), A variational Bayesian framework for graphical models, on the posterior of loadings; Rasmussen &
-        Williams (2006), Gaussian Processes for Machine Learning, equation 2.42, on weights beside a process.
+        Liang & Zeger (1986), Longitudinal data analysis using generalized linear models, on the error of estimates that
+        count residuals as independent, here with a prior; Rasmussen & Williams (2006), Gaussian Processes for Machine
+        Learning, equation 2.42, on weights beside a process.
     """
 
     name = "linear, uncertain loadings"
@@ -72,19 +79,14 @@ class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
 
     @torch.no_grad()
     def learn_uncertainty(self) -> None:
-        """Compute the roots of V, ``(P, F, F)``, from the observations, by one smoothing pass over them."""
-        (rows,), P = self.train_inputs, self.num_processes
-        outputs, factors = rows[:, 1].long(), self.condition().factors
-        own = sum(component.loadings()[:, -P:].diagonal().square() for component in self.covar_module.kernels)
-        scaled = factors / (self.noise() + own[outputs]).sqrt()[:, None]
-        roots = factors.new_zeros(P, self.num_features, self.num_features)
-        for p in range(P):
-            known = slice(self.num_factors + p if self._relations is not None else None)  # related to preceding ones
-            features = scaled[outputs == p, known]
-            precision = torch.eye(features.shape[-1], dtype=features.dtype) + features.mT @ features
-            root = cholesky(precision, name="precision of the loadings", jitter=0.0)
-            eye = torch.eye(len(root), dtype=root.dtype)
-            roots[p, known, known] = torch.linalg.solve_triangular(root, eye, upper=False).mT
+        """Compute the roots of V, ``(P, F, F)``, from the observations, by a smoothing pass over them."""
+        count, factors = self.num_features, self.condition().factors
+        own = {alone.output: alone for alone in self._alone(factors)}
+        roots = factors.new_zeros(self.num_processes, count, count)
+        for p, root in enumerate(roots):
+            known = count if self._relations is None else self.num_factors + p  # related to preceding ones
+            eye = torch.eye(known, dtype=root.dtype)
+            root[:known, :known] = own[p].loading_root(known) if p in own else eye
         self.loading_roots = roots
 
     def condition(self) -> FactorsCondition:
@@ -211,11 +213,24 @@ class Alone:
     """
 
     def __init__(self, output: int, series: Series, factors: Tensor) -> None:
-        self.output, self.factors, self._cells = output, factors, series.line.cells
-        self._posterior = series.posterior()
+        self.output, self.factors, self._series, self._cells = output, factors, series, series.line.cells
         columns = factors.new_zeros(len(series.line.steps), factors.shape[-1])
         columns[self._cells[: len(factors)]] = factors
         self._columns = columns[:, None]
+
+    @lazy
+    def _posterior(self) -> StateSpacePosterior:
+        return self._series.posterior()
+
+    def loading_root(self, count: int) -> Tensor:
+        """A root of V, of the first processes, which the output may depend on: ``(count, count)``."""
+        space, _, noise, _ = self._series.table
+        F, eye = self._columns[:, 0, :count], torch.eye(count, dtype=self._columns.dtype)
+        weighted = F / (prior_variances(space) + noise)
+        errors = covariance_columns(space, weighted[:, None])[:, 0] + noise * weighted
+        root = cholesky(eye + F.mT @ weighted, name="precision of the loadings", jitter=0.0)
+        spread = cholesky(eye + weighted.mT @ errors, name="covariance of their errors", jitter=0.0)
+        return torch.cholesky_solve(spread, root)
 
     @lazy
     def kriged(self) -> Tensor:

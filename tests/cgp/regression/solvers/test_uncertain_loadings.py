@@ -62,12 +62,14 @@ def dense_outputs(model):
     for p in range(P):
         seen = rows[outputs == p]
         K_p, F = own_covariance(model, p, seen, seen) + model.noise()[outputs == p].diag(), dense_features(model, seen)
-        alone = K_p[0, 0]  # the variances of the noise and of the process of the output alone
+        W = K_p.diagonal().reciprocal().diag()
         related = model.covar_module.kernels[0].loadings.relations is not None
         count = F.shape[-1] - (P - p) * related  # shared processes, and what is left of the preceding outputs
         V = torch.zeros(F.shape[-1], F.shape[-1], dtype=F.dtype)
-        precision = torch.eye(count) + F[:, :count].mT @ F[:, :count] / alone
-        V[:count, :count] = torch.cholesky_inverse(torch.linalg.cholesky(precision))
+        known, eye = F[:, :count], torch.eye(count, dtype=F.dtype)
+        ridge = torch.linalg.solve(eye + known.mT @ W @ known, known.mT @ W)  # of residuals, to estimates of loadings
+        bias = ridge @ known - eye
+        V[:count, :count] = ridge @ K_p @ ridge.mT + bias @ bias.mT
         yield seen, K_p, F, V
 
 
@@ -151,3 +153,16 @@ def test_extreme_rows_are_within_their_intervals():
     mean, variance = (values.numpy().reshape(4, 3) for values in model.moments(places, noisy=True))
     z = (scaling.apply(truth)[30:34, :3] - mean) / np.sqrt(variance)
     assert np.square(z).mean() < 15.0  # 59 if loadings count as known
+
+
+def test_relations_are_uncertain_where_outputs_share_no_factors():
+    generator = np.random.default_rng(0)
+    y = generator.normal(size=(300, 1)).cumsum(0) + generator.normal(size=(300, 2))
+    y[40:290, 1] = np.nan
+    given = Observations(np.linspace(-1.7, 1.7, 300)[:, None], Scaling.of(y).apply(y))
+    (model,) = Windows(num_steps=2).fit(Setting(given, MultiScale(num_scales=2, periods=()).resolved(given)), 0).models
+    places = every_process(torch.linspace(-1.0, 1.5, 9, dtype=torch.float64)[:, None], 2)[:, 1]
+    variance = model.moments(places).variance
+    model.loading_roots.zero_()
+    assert model.num_factors == 0
+    assert (variance - model.moments(places).variance).max() > 0.01
