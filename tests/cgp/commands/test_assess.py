@@ -58,8 +58,8 @@ def test_representation_and_strangers_are_scored(saved, tmp_path, capsys):
     assert commands.main(["assess", str(paths[0]), *arguments]) == 0
     printed = capsys.readouterr().out
     assert "GP read-out + temperature" in printed
-    flagged = next(line for line in printed.splitlines() if line.startswith("Flag inputs whose "))
-    assert "5 % of the labelled ones are" in flagged
+    flagged = next(part for part in printed.split("\n\n") if part.startswith("Flag inputs whose "))
+    assert "5 % of the labelled ones are" in " ".join(flagged.split())
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
 
 
