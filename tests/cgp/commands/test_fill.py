@@ -777,7 +777,7 @@ def test_methods_are_compared_with_totals_known(file, capsys):
     path = file.with_name("days.csv")
     path.write_text("date,warm\n2024-01-01,10.0\n")
     assert run(file, "--totals", path, "--totals-period", "day", "--maskings", 2, "--assess") == 0
-    said = capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
     assert "were hidden with their totals known" in said
     assert "--maskings 4 hides more" in said
     assert abs(pd.read_csv(file.with_name("out.csv"))["warm"][:24].sum() - 10.0) < 1e-9
