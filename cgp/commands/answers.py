@@ -116,9 +116,10 @@ def write(parsed: argparse.Namespace, imputer: Any, table: Any) -> None:
     """Write sums, means and a forecast, each with its standard errors beside it, ends of intervals, and draws."""
     for how, given in (("sum", parsed.sums), ("mean", parsed.means)):
         if given is not None:
-            _write_parts(
-                imputer, "aggregate", (period_of(given[0]), how), table, Path(given[1]), are_means=how == "mean"
-            )
+            period, path = period_of(given[0]), Path(given[1])
+            _write_parts(imputer, "aggregate", (period, how), table, path, are_means=how == "mean")
+            if partly := [] if period is None else _partly_seen(period, table.frame.index):
+                say(f"{path}: {' and '.join(partly)}: rows are of a part of the {given[0]} only")
     level: tuple[float, ...] = ()
     if parsed.interval is not None:
         level = (_level(parsed.interval[0]),)
@@ -128,6 +129,19 @@ def write(parsed: argparse.Namespace, imputer: Any, table: Any) -> None:
     if parsed.forecast is not None:
         heads = _WITH_ERRORS + (_ENDS if level else ())
         _write_parts(imputer, "forecast", (int(parsed.forecast[0]), *level), table, Path(parsed.forecast[1]), heads)
+
+
+def _partly_seen(period: str, times: Any) -> list[str]:
+    """The first and last period of times, as they are labelled, if a row before or after them would be in it, too."""
+    import pandas as pd
+
+    def label(time: Any) -> Any:
+        return pd.Series(0, index=pd.DatetimeIndex([time])).groupby(pd.Grouper(freq=period)).size().index[0]
+
+    first, last, step = times.min(), times.max(), times.sort_values().diff().median()
+    beside = {first: first - step, last: last + step}
+    found = [label(end) for end, further in beside.items() if label(end) == label(further)]
+    return [str(each).removesuffix(" 00:00:00") for each in dict.fromkeys(found)]
 
 
 def _level(given: str) -> float:

@@ -67,7 +67,7 @@ def _air() -> Any:
     import pandas as pd
 
     air = pd.read_csv(AIR, comment="#", index_col="date", parse_dates=True)
-    return air.assign(ozone=np.log(air["ozone"]))
+    return air.assign(ozone=np.log(air["ozone"])).rename(columns={"ozone": "logarithm of ozone"})
 
 
 def _drawn(imputer: CorrelatedGPImputer) -> bytes:

@@ -17,8 +17,8 @@ def check_module(model: object) -> None:
     """Raise for a model of another library."""
     if not isinstance(model, nn.Module):
         raise TypeError(
-            f"model: expected a torch.nn.Module, got {type(model).__name__} (for another library's model, save its "
-            "logits and labels: cgp assess FILE.npz)"
+            f"model: expected a torch.nn.Module, got {type(model).__name__} (another library's model: "
+            "torch.nn.Identity() with its logits as inputs, [(logits, labels)], or cgp assess FILE.npz)"
         )
 
 

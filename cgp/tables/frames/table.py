@@ -327,8 +327,9 @@ def _column(column: Any, name: Any) -> NDArray[np.float64]:
     wrong = column[numbers.isna() & column.notna()]
     if len(wrong):
         raise ValueError(
-            f"column {name!r}: expected numbers, got {wrong.iloc[0]!r}: leave it out, frame.drop(columns={name!r}), "
-            "or, if these are dates, make it the index: pandas.to_datetime, set_index"
+            f"column {name!r}: expected numbers, got {wrong.iloc[0]!r}: pandas.to_numeric(frame[{name!r}], "
+            f"errors='coerce') makes texts gaps, frame.drop(columns={name!r}) leaves it out; dates can be the index: "
+            "pandas.to_datetime, set_index"
         )
     return np.asarray(numbers.to_numpy(dtype=np.float64, na_value=np.nan))
 

@@ -154,6 +154,25 @@ def test_sums_means_and_a_forecast(file):
     assert ahead["when"].tolist() == ["2024-01-02 06:00:00", "2024-01-02 07:00:00", "2024-01-02 08:00:00"]
 
 
+@pytest.mark.parametrize(
+    ("first", "rows", "said"),
+    [
+        ("2024-01-30", 36, "2024-01-01 and 2024-03-01: rows are of a part of the month only"),
+        ("2024-02-01", 35, "2024-03-01: rows are of a part of the month only"),
+        ("2024-02-03", 20, "2024-02-01: rows are of a part of the month only"),
+        ("2024-02-01", 29, ""),
+    ],
+)
+def test_months_that_are_seen_in_part_are_named_beside_sums(first, rows, said, tmp_path, capsys):
+    path, sums = tmp_path / "days.csv", tmp_path / "sums.csv"
+    table = pd.DataFrame({"a": np.arange(rows) % 7.0}, index=pd.date_range(first, periods=rows, name="date"))
+    table.iloc[5] = np.nan
+    table.to_csv(path)
+    assert run(path, "--sums", "month", sums) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith(f"{sums}: ")]
+    assert lines == ([f"{sums}: {said}"] if said else [])
+
+
 def test_sums_means_and_forecasts_show_two_digits_of_their_errors(file):
     flags = [("--sums", "day", file.with_name("s.csv")), ("--means", "day", file.with_name("m.csv"))]
     flags += [("--forecast", 3, file.with_name("f.csv"))]

@@ -82,6 +82,8 @@ class ReadOptions:
             if (given := getattr(self, name)) is not None and not isinstance(given, bool):
                 listed = [given] if isinstance(given, str | int | float) else given
                 object.__setattr__(self, name, tuple(map(str, listed)))
+        if self.dayfirst not in (None, True, False):
+            raise ValueError(f"dayfirst: expected True, False or None, got {self.dayfirst!r}")
         self._check()
 
     def _check(self) -> None:

@@ -116,6 +116,8 @@ def test_values_below_a_limit_are_half_of_it_where_asked():
         columns(half, a=["1", ">5", "<x", "<2"])
     with pytest.raises(ValueError, match="missing and half_limits: expected one of them"):
         columns(half | {"missing": ["<"]}, a=["1", "<2"])
+    with pytest.raises(ValueError, match="dayfirst: expected True, False or None, got 'yes'"):
+        columns({"dayfirst": "yes"}, a=["1"])
 
 
 @pytest.mark.parametrize(
