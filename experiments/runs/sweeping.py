@@ -42,7 +42,7 @@ class Sweep:
     out: Path
     trainer: TrainerConfig
     workers: int = 1  # processes; 1 runs in this one
-    are_alike: bool = False  # whether all runs take about as long, so that the first says when the last will end
+    are_alike: bool = False  # whether all runs take about as long, so that each says when the last will end
 
     def __post_init__(self) -> None:
         if self.workers < 1:
@@ -80,7 +80,7 @@ class Sweep:
 class _Progress:
     """A line for each run that ends, and on a terminal a bar below them with the time that is left.
 
-    If runs of equal length follow each other in several rounds, a line after the first says how long the others take.
+    If runs of about equal length follow each other in several rounds, each line says how long the others will take.
     """
 
     def __init__(self, total: int, *, is_shown: bool, rounds: int = 1) -> None:
@@ -105,16 +105,15 @@ class _Progress:
         self._bar.update()
         self._done += 1
         took = time.perf_counter() - self._start
-        self.say(f"{self._done} of {self._total}: {what}, {took:.0f} s")
-        if self._done == 1 and self._rounds > 1:
-            self.say(_remaining(took, self._total, self._rounds))
+        self.say(f"{self._done} of {self._total}: {what}, {took:.0f} s{self._remaining(took)}")
 
-
-def _remaining(took: float, total: int, rounds: int) -> str:
-    """How long the runs after the first take, if each takes as long as that one."""
-    minutes = max(1, round(took * (rounds - 1) / 60))
-    left = "1 minute remains" if minutes == 1 else f"{minutes} minutes remain"
-    return f"{took:.0f} s for the first of {total}: about {left}"
+    def _remaining(self, took: float) -> str:
+        """How long the rounds that are left take, if each takes as long as those so far."""
+        passed = math.ceil(self._done / math.ceil(self._total / self._rounds)) if self._total else self._rounds
+        if passed == self._rounds:
+            return ""
+        minutes = max(1, round(took / passed * (self._rounds - passed) / 60))
+        return f": about {'1 minute remains' if minutes == 1 else f'{minutes} minutes remain'}"
 
 
 def _first_result(run: Run) -> str:

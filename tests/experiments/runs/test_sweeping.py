@@ -60,20 +60,22 @@ def test_a_terminal_has_a_bar_with_the_time_that_is_left(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("took", "rounds", "words"),
+    ("took", "left"),
     [
-        (44.0, 4, "44 s for the first of 7: about 2 minutes remain"),
-        (80.4, 4, "80 s for the first of 7: about 4 minutes remain"),
-        (4.0, 4, "4 s for the first of 7: about 1 minute remains"),
+        (44.0, ["2 minutes remain", "4 minutes remain", "2 minutes remain"]),
+        (80.4, ["4 minutes remain", "8 minutes remain", "4 minutes remain"]),
+        (4.0, ["1 minute remains", "1 minute remains", "1 minute remains"]),
     ],
 )
-def test_the_first_of_runs_that_are_alike_says_what_remains(took, rounds, words, monkeypatch, capsys):
-    clock = iter([0.0, took, 2 * took])
+def test_runs_that_are_alike_say_what_remains(took, left, monkeypatch, capsys):
+    clock = iter([0.0, *(number * took for number in range(1, 8))])
     monkeypatch.setattr(sweeping.time, "perf_counter", lambda: next(clock))
-    progress = _Progress(7, is_shown=True, rounds=rounds)
-    progress.count("first done")
-    progress.count("second done")
-    assert capsys.readouterr().out.splitlines()[1:] == [words, f"2 of 7: second done, {2 * took:.0f} s"]
+    progress = _Progress(7, is_shown=True, rounds=4)
+    for number in range(1, 8):
+        progress.count(f"run {number} done")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(" s: about ")[2] for line in lines[:3]] == left
+    assert lines[-1] == f"7 of 7: run 7 done, {7 * took:.0f} s"
 
 
 def test_commands_leave_out_complete_runs(tmp_path):
