@@ -57,7 +57,22 @@ def about_methods(report: Assessment) -> str:
     """The method to use, then why: a claim in each sentence."""
     if not report.has_enough_labels:
         return _too_few(report)
-    return f"{_doubt(report)} {_of_methods(report)}" if report.is_at_chance else _of_methods(report)
+    if report.is_at_chance:
+        return f"{_doubt(report)} {_of_methods(report)}"
+    return " ".join([_of_methods(report), *_claimed(report)])
+
+
+def _claimed(report: Assessment) -> list[str]:
+    """How many answers of the network as trained are right, and how many its confidences say."""
+    trained = next(iter(report.outcomes.values()))
+    if not isinstance(trained, LabelledScores):
+        return []
+    excess = Difference.of_groups(trained.confidence - trained.correct, report.groups)
+    too, much = ("over", excess) if excess.mean > 0.0 else ("under", -excess)
+    points = f"{100 * much.mean:.1f} ± {100 * much.error:.1f} points"
+    verdict = f"{too}confident by {points}" if much.exceeds(0.0, 2.0) else f"the {points} between may be chance"
+    right, said = trained.correct.mean(), trained.confidence.mean()
+    return [f"As trained {right:.1%} of its answers are right, and it claims {said:.1%}: {verdict}."]
 
 
 def _doubt(report: Assessment) -> str:

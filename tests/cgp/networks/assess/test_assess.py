@@ -576,3 +576,18 @@ def test_a_model_of_another_library_is_refused(call):
     given = [[(X[:20], Y[:20])]] if call in (assess, calibrate, cgp.predict) else []
     with pytest.raises(TypeError, match="model: expected a torch.nn.Module, got LogisticRegression .*cgp assess"):
         call(LogisticRegression(), *given)
+
+
+@pytest.mark.parametrize(
+    ("shift", "verdict"),
+    [(0.2, "overconfident by 20.0 ± 0.3 points"), (-0.2, "underconfident by 20.0"), (0.0, "between may be chance")],
+)
+def test_a_sentence_says_how_many_answers_are_right_and_claimed(report, shift, verdict):
+    """Of answers of which two in three are right: the claim is the mean confidence."""
+    count = report.num_labels
+    correct = np.arange(count) % 3 > 0
+    confidence = correct + shift + 0.05 * np.cos(np.pi * np.arange(count))
+    trained = report.outcomes["as trained"]._replace(confidence=confidence, correct=correct)
+    told = dataclasses.replace(report, outcomes=report.outcomes | {"as trained": trained}).sentence
+    assert f"As trained {correct.mean():.1%} of its answers are right, and it claims {confidence.mean():.1%}: " in told
+    assert verdict in told

@@ -172,7 +172,7 @@ def test_accuracy_is_no_nothing():
         beyond={"GP read-out + temperature": Difference(-0.009, 0.004)},
         least=dict.fromkeys(worded.least, -0.1),
     )
-    assert worded.sentence.endswith(" The GP read-out changes the Brier score by -0.0200 ± 0.0060.")
+    assert " The GP read-out changes the Brier score by -0.0200 ± 0.0060." in worded.sentence
     for gain, count, why in (
         (Difference(-0.009, 0.004), 8, "may be chance: it is 2.2 errors, where the best of 8 methods needs 2.5."),
         (Difference(-0.0012, 0.0004), 1, "is below 0.002 nats."),
