@@ -69,10 +69,10 @@ def _claimed(report: Assessment) -> list[str]:
         return []
     excess = Difference.of_groups(trained.confidence - trained.correct, report.groups)
     too, much = ("over", excess) if excess.mean > 0.0 else ("under", -excess)
-    points = f"{100 * much.mean:.1f} ± {100 * much.error:.1f} points"
+    right, said = (round(100.0 * float(each.mean()), 1) for each in (trained.correct, trained.confidence))
+    points = f"{abs(said - right):.1f} ± {100 * much.error:.1f} points"
     verdict = f"{too}confident by {points}" if much.exceeds(0.0, 2.0) else f"the {points} between may be chance"
-    right, said = trained.correct.mean(), trained.confidence.mean()
-    return [f"As trained {right:.1%} of its answers are right, and it claims {said:.1%}: {verdict}."]
+    return [f"As trained {right:.1f}% of its answers are right, and it claims {said:.1f}%: {verdict}."]
 
 
 def _doubt(report: Assessment) -> str:
