@@ -138,10 +138,10 @@ def _partly_seen(period: str, times: Any) -> list[str]:
     def label(time: Any) -> Any:
         return pd.Series(0, index=pd.DatetimeIndex([time])).groupby(pd.Grouper(freq=period)).size().index[0]
 
-    first, last, step = times.min(), times.max(), times.sort_values().diff().median()
+    first, last, step = times.min(), times.max(), times.unique().sort_values().to_series().diff().median()
     beside = {first: first - step, last: last + step}
     found = [label(end) for end, further in beside.items() if label(end) == label(further)]
-    return [str(each).removesuffix(" 00:00:00") for each in dict.fromkeys(found)]
+    return [str(each.date() if each == each.normalize() else each) for each in dict.fromkeys(found)]
 
 
 def _level(given: str) -> float:
