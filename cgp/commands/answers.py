@@ -133,14 +133,13 @@ def write(parsed: argparse.Namespace, imputer: Any, table: Any) -> None:
 
 def _partly_seen(period: str, times: Any) -> list[str]:
     """The first and last period of times, as they are labelled, if a row before or after them would be in it, too."""
-    import pandas as pd
+    from cgp.tables.totals import calendar_bins
 
-    def label(time: Any) -> Any:
-        return pd.Series(0, index=pd.DatetimeIndex([time])).groupby(pd.Grouper(freq=period)).size().index[0]
-
-    first, last, step = times.min(), times.max(), times.unique().sort_values().to_series().diff().median()
-    beside = {first: first - step, last: last + step}
-    found = [label(end) for end, further in beside.items() if label(end) == label(further)]
+    times = times.unique().sort_values()
+    step = times.to_series().diff().median()
+    beside = times[:1] - step, times[-1:] + step
+    numbers, labels = calendar_bins(period, beside[0].append([times, beside[1]]))
+    found = [labels[numbers[end]] for end, further in ((1, 0), (-2, -1)) if numbers[end] == numbers[further]]
     return [str(each.date() if each == each.normalize() else each) for each in dict.fromkeys(found)]
 
 

@@ -18,7 +18,16 @@ from .transforms.columns import TransformedPosterior
 if TYPE_CHECKING:
     from .frames.table import Table
 
-__all__ = ["Aggregate", "Bins", "bins_of", "checked_weights", "sums_over", "totals_of", "warn_of_absent_rows"]
+__all__ = [
+    "Aggregate",
+    "Bins",
+    "bins_of",
+    "calendar_bins",
+    "checked_weights",
+    "sums_over",
+    "totals_of",
+    "warn_of_absent_rows",
+]
 
 Array = NDArray[Any]
 
@@ -75,7 +84,7 @@ def bins_of(by: Any, table: Table, labels: Any) -> Bins:
     if isinstance(by, str):
         if labels is None:
             raise ValueError(f"by: expected a label for each row, as the rows of this table have no times, got {by!r}")
-        return _calendar(by, labels)
+        return calendar_bins(by, labels)
     keys = np.asarray(_by_label(by, table, "by"))
     if keys.shape != (count,):
         raise ValueError(f"by: expected a label for each of {count} rows, or a frequency, got shape {keys.shape}")
@@ -207,7 +216,8 @@ def sums_over(bins: Bins, values: Array) -> Array:
     return sums
 
 
-def _calendar(frequency: str, labels: Any) -> Bins:
+def calendar_bins(frequency: str, labels: Any) -> Bins:
+    """The bins of times by a frequency of pandas."""
     import pandas as pd
 
     order = np.argsort(labels, kind="stable")

@@ -81,12 +81,12 @@ class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
     def learn_uncertainty(self) -> None:
         """Compute the roots of V, ``(P, F, F)``, from the observations, by a smoothing pass over them."""
         count, factors = self.num_features, self.condition().factors
-        own = {alone.output: alone for alone in self._alone(factors)}
-        roots = factors.new_zeros(self.num_processes, count, count)
-        for p, root in enumerate(roots):
-            known = count if self._relations is None else self.num_factors + p  # related to preceding ones
-            eye = torch.eye(known, dtype=root.dtype)
-            root[:known, :known] = own[p].loading_root(known) if p in own else eye
+        # Outputs may be related to preceding ones
+        known = [count if self._relations is None else self.num_factors + p for p in range(self.num_processes)]
+        roots = torch.stack([(torch.arange(count) < k).to(factors).diag() for k in known])
+        for alone in self._alone(factors):
+            k = known[alone.output]
+            roots[alone.output, :k, :k] = alone.loading_root(k)
         self.loading_roots = roots
 
     def condition(self) -> FactorsCondition:
