@@ -5,8 +5,8 @@
 - detectors: "other" inputs are digits of the same kind as the validation data, drawn anew in each trial,
 - methods: labels are drawn from the model's own probabilities, so that it is perfectly calibrated; logits that are
   normal numbers, and the digits model, with few and many labels,
-- sure and wrong: logits that are .6 of what they should be, but for one of 100, which is 30 for a wrong class. Most
-  labels ask for a temperature that adds .1 nats and more.
+- sure and wrong: logits that are .6 of what they should be, but for a share that is 30 for a wrong class. Most
+  labels ask for a temperature that adds nats on the average of all.
 
 ``--power`` prints how often a temperature is recommended where one is needed, which the bounds cost.
 
@@ -58,20 +58,20 @@ def temperature_claims(trials: int, labels: int, scale: float, classes: int) -> 
 
 
 def sure_and_wrong(
-    labels: int, classes: int, scale: float, generator: torch.Generator
+    labels: int, classes: int, scale: float, share: float, generator: torch.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits that are too small by .6, apart from one of 100 that is 30 for a wrong class, and labels."""
+    """Logits that are too small by .6, apart from a share that is 30 for a wrong class, and labels."""
     logits = scale * torch.randn(labels, classes, generator=generator)
     y = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
-    sure = (torch.rand(labels, generator=generator) < 0.01)[:, None]
+    sure = (torch.rand(labels, generator=generator) < share)[:, None]
     return torch.where(sure, 30.0 * torch.eye(classes)[(y + 1) % classes], 0.6 * logits), y
 
 
-def sure_claims(trials: int, labels: int, classes: int, scale: float) -> tuple[int, int]:
+def sure_claims(trials: int, labels: int, classes: int, scale: float, share: float) -> tuple[int, int]:
     """Reports that recommend a temperature there, and those that would by standard errors alone."""
     generator, claims, clear = torch.Generator().manual_seed(0), 0, 0
     for trial in range(trials):
-        report = assess(Logits(), [sure_and_wrong(labels, classes, scale, generator)], seed=trial)
+        report = assess(Logits(), [sure_and_wrong(labels, classes, scale, share, generator)], seed=trial)
         claims += bool(METHOD.search(report.sentence))
         clear += report.has_enough_labels and report.is_clear("temperature", bounded=False)
     return claims, clear
@@ -122,9 +122,12 @@ def bounded_rows(trials: int, *, needed: bool) -> Iterator[tuple[str, int, int]]
                 name = f"T = {temperature:g}: {labels} labels, {classes} classes"
                 yield name, *power(trials, labels, classes, temperature)
         return
-    for classes, scale in ((5, 4.0), (10, 3.0)):
+    for classes, scale, share in ((5, 4.0, 0.0135), (10, 3.0, 0.0235)):
         for labels in (30, 50, 100, 200):
-            yield f"sure and wrong: {labels} labels, {classes} classes", *sure_claims(trials, labels, classes, scale)
+            yield (
+                f"sure and wrong: {labels} labels, {classes} classes",
+                *sure_claims(trials, labels, classes, scale, share),
+            )
 
 
 def main() -> None:

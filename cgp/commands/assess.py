@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 from collections.abc import Sequence
@@ -303,16 +304,25 @@ def _places(parsed: argparse.Namespace) -> tuple[str, str]:
     )
 
 
+def _of_temperature(temperature: float, logits: str) -> list[str]:
+    """How to use a temperature without this library."""
+    from cgp.networks.model.tempering import KEPT
+
+    which = logits.removeprefix("logarithms of the ")
+    lines = [f"Raise the {which} to the power {1 / temperature:.4g} and divide each row by its sum."]
+    if logits == AS_SAVED:
+        lines = [f"Divide the logits by {temperature:.4g}, fitted to all labels."]
+    if temperature < 1.0:
+        kept = f"{1 - KEPT:g} of these probabilities and {KEPT:g} of those without the temperature"
+        lines.append(f"Then take {kept}: it can cost no answer more than {-math.log(KEPT):.1f} nats.")
+    return lines
+
+
 def _advice(report: Any, limits: dict[str, str], logits: str, answers: _Answers, places: tuple[str, str]) -> list[str]:
     """What to do, in numbers, with the places of further ones and of answers."""
     from cgp.networks.detect.detector import RATE
 
-    lines, temperature = [], report.choices[report.method].parameter
-    if report.method == "temperature" and logits == AS_SAVED:
-        lines.append(f"Divide the logits by {temperature:.4g}, fitted to all labels.")
-    elif report.method == "temperature":
-        which = logits.removeprefix("logarithms of the ")
-        lines.append(f"Raise the {which} to the power {1 / temperature:.4g} and divide each row by its sum.")
+    lines = _of_temperature(report.choices["temperature"].parameter, logits) if report.method == "temperature" else []
     if answers.is_set_aside:
         why = f"these labels fitted the {report.method}, and cannot guarantee it; further ones, --held-out FILE, can"
         lines.append(f"{places[1]} answers new inputs by the network {_TRAINED}: {why}.")

@@ -31,12 +31,13 @@ from cgp.networks.model.inputs import (
 from cgp.networks.model.progress import Progress
 from cgp.networks.model.repeated import check_apart, keep_keys, kept_keys, keys_of
 from cgp.networks.model.structural_copy import uncompiled
+from cgp.networks.model.tempering import harm_of_temperatures, probabilities
 from cgp.networks.predict.drawing import check_samples
 from cgp.networks.predict.method import Method, Settings, Training, as_assessed, with_settings
 from cgp.networks.tasks import Task, as_task
 
 from .assessment import Assessment, Choice
-from .claims import compare_detectors, compare_sets, harm_of_temperatures, harm_seen, least_mean, of_groups
+from .claims import compare_detectors, compare_sets, harm_seen, least_mean, of_groups
 from .compared import Comparable, Compared, Entry, compared, entries_of
 from .tuning import Outcome, Rows, Source, Tuned, ValidationData, rows_of
 
@@ -225,7 +226,7 @@ class _Comparison:
             harm = harm_seen(gains)
             if name == alone and self.task.has_classes:
                 plan = self.tuned.plan(self.entries[name])
-                harm = harm_of_temperatures((t for _, t in plan.values()), outcomes[other].losses, self.size)
+                harm = harm_of_temperatures((t for _, t in plan.values()), self.size)
             values, largest = of_groups(gains, groups)
             bounds[name] = least_mean(values, -harm * largest, LEVEL / (1 if name == alone else len(beyond)))
         return bounds
@@ -255,7 +256,7 @@ class _Comparison:
     def _scores_of_draws(self, rows: Rows) -> dict[str, Array]:
         """Scores of inputs by the widest posterior's draws."""
         scores = {s.name: s for each in self.detectors for s in each.terms if isinstance(s, DrawnScore)}
-        draws = (rows.draws / self.widest.temperature).softmax(-1) if scores else None
+        draws = probabilities(rows.draws, self.widest.temperature) if scores else None
         return {name: numbers(score.of_draws(draws)) for name, score in scores.items() if draws is not None}
 
     def _scores_of_others(self, data: Iterable[Batch], name: str) -> dict[str, Array]:

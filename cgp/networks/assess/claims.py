@@ -5,8 +5,7 @@ The lower bounds of a gain hold where errors are not normal: where a few answers
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +31,6 @@ __all__ = [
     "best_detector",
     "compare_detectors",
     "compare_sets",
-    "harm_of_temperatures",
     "harm_seen",
     "least_mean",
     "of_groups",
@@ -53,9 +51,6 @@ FEWEST_LABELS, FEWEST_WRONG = 20, 5
 FEWEST_INPUTS = 20
 """Smallest number of other inputs for which detectors are compared."""
 
-
-CONFIDENT = 30.0
-"""Nats that a wrong answer costs which no validation input has shown: a logit of a float32 network that is sure."""
 
 _DRAWS, _SINGLE, _TOGETHER = 4000, 100, 150
 
@@ -214,31 +209,6 @@ def of_groups(values: Array, groups: Array) -> tuple[Array, float]:
     sizes = np.bincount(groups)
     scale = len(sizes) / len(values)
     return np.bincount(groups, weights=values) * scale, float(sizes.max() * scale)
-
-
-def harm_of_temperatures(temperatures: Iterable[float], losses: Array, classes: int) -> float:
-    r"""The most that dividing logits by a temperature can add to the loss of an answer.
-
-    .. math:: T \ge 1: \quad (1 - 1/T) \log C, \qquad T < 1: \quad (1/T - 1) \max\{30, \max_i \ell_i\}
-
-    The first is a bound for all logits and labels. There is none for the second, where the loss of a wrong answer grows
-    with its confidence: it holds where no answer costs more than 30 nats, or the largest loss among the validation
-    labels.
-
-    Args:
-        temperatures: T, of several folds.
-        losses: ℓ without it, in nats.
-        classes: C.
-
-    Returns:
-        The most, in nats.
-
-    Example:
-        >>> harm_of_temperatures([2.0], np.zeros(3), 10) == 0.5 * math.log(10)
-        True
-    """
-    most = max(CONFIDENT, float(losses.max()))
-    return max((1 - 1 / t) * math.log(classes) if t >= 1 else (1 / t - 1) * most for t in temperatures)
 
 
 def harm_seen(gains: Array) -> float:

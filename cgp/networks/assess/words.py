@@ -59,7 +59,7 @@ def about_methods(report: Assessment) -> str:
         return _too_few(report)
     if report.is_at_chance:
         return f"{_doubt(report)} {_of_methods(report)}"
-    return " ".join([_of_methods(report), *_claimed(report)])
+    return " ".join([*_claimed(report), _of_methods(report)])
 
 
 def _claimed(report: Assessment) -> list[str]:
@@ -92,22 +92,22 @@ def _of_methods(report: Assessment) -> str:
     method, task = report.method, report.task
     plain, alone = _plain(report), report.choices[task.parameter].method
     if method in report.beyond:
-        change = f"its NLL differs from that of {plain} by {report.beyond[method]} nats"
-        advice = f"Use {report.choices[method].method.advice(task)}: {change}."
+        gain = _fall(report.beyond[method])
+        advice = f"Use {report.choices[method].method.advice(task)}: its NLL is below that of {plain} by {gain}."
         return " ".join([advice, *_changed(report, method), *_costs(report, method)])
     call = f" (calibrate with method={alone.call})" if not task.has_classes else ""
     if "as trained" not in report.scores:
         return " ".join([f"Use {plain}{call}.", *_others(report)])
     if report.is_at_chance:
         return "Use the model as it is, if at all."
-    change = _in_nats(report.differences[task.parameter]["nll"])
+    change = report.differences[task.parameter]["nll"]
     if method == task.parameter:
-        parameter = report.choices[method].parameter
-        used = f"{plain} of {parameter:.3g}" if task.has_classes else plain
-        advice = f"Use {used}{call}. It changes the NLL by {change}."
+        used = f"{plain} of {report.choices[method].parameter:.3g}" if task.has_classes else plain
+        then = f"it then claims {report.confidences[method].mean():.1%}, and the" if task.has_classes else "the"
+        advice = f"Use {used}{call}: {then} NLL falls by {_fall(change)}."
         return " ".join([advice, *_costs(report, method), *_others(report)])
-    why = _why_not(-report.differences[task.parameter]["nll"], report.errors_needed(task.parameter))
-    said = [f"Use the model as it is. {plain[0].upper()}{plain[1:]} changes its NLL by {change}{why}."]
+    why = _why_not(-change, report.errors_needed(task.parameter))
+    said = [f"Use the model as it is. {plain[0].upper()}{plain[1:]} changes its NLL by {_in_nats(change)}{why}."]
     if report.is_clear(task.parameter, bounded=False):
         said.append(
             "But no answer here is both sure and wrong, and a single one that is could cost more than that gain."
@@ -142,6 +142,11 @@ def _is_told(change: Difference) -> bool:
 
 def _in_nats(change: Difference) -> str:
     return f"{change} nats" if _is_told(change) else f"{_BELOW} nats"
+
+
+def _fall(change: Difference) -> str:
+    """How much is gained, without a sign."""
+    return _in_nats(-change).lstrip("+")
 
 
 def _written(change: Difference) -> str:

@@ -17,6 +17,7 @@ from cgp.networks.methods.known import Posterior
 from cgp.networks.model.inputs import Batch
 from cgp.networks.model.labels import check_finite
 from cgp.networks.model.named import Named, State
+from cgp.networks.model.tempering import probabilities
 from cgp.networks.predict.method import Training
 from cgp.networks.predict.readout import GPReadout
 from cgp.networks.tasks import Task
@@ -91,7 +92,7 @@ class Seen:
         if posterior not in self._drawn:
             drawing = self.drawing or Posterior(layers=posterior.layers).drawing(self.model)
             logits = self._search(drawing, posterior, posterior.factor)
-            self._drawn[posterior] = (logits / posterior.temperature).softmax(-1)
+            self._drawn[posterior] = probabilities(logits, posterior.temperature)
         return self._drawn[posterior]
 
     def with_logits(self, logits: Tensor) -> Seen:

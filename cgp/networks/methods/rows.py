@@ -10,6 +10,7 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
+from cgp.networks.model.tempering import log_probabilities, probabilities
 from cgp.networks.predict.drawing import DrawVariance
 from cgp.networks.predict.prediction import Prediction
 from cgp.networks.tasks.metrics import LabelledScores, ValueErrors
@@ -74,7 +75,7 @@ class LabelScores(NamedTuple):
         logits, labels = with_labels(logits, labels)
         rows = []
         for temperature in temperatures:
-            draws = (logits / temperature).log_softmax(-1)
+            draws = log_probabilities(logits, temperature)
             of_labels = draws.gather(-1, labels.expand(draws.shape[:-1])[..., None])[..., 0]
             average = draws.exp().mean(0)
             apart = 0.5 * (draws.exp() - average).abs().sum(-1).mean(0)
@@ -163,7 +164,7 @@ class Logits(NamedTuple):
 
     def probabilities(self, temperature: float) -> Tensor:
         """Averaged over draws, ``(n, C)``."""
-        return (self.draws / temperature).softmax(-1).mean(0)
+        return probabilities(self.draws, temperature).mean(0)
 
     def outcome(self, labels: Tensor, temperature: float) -> LabelledScores:
         """Scores of each label with a temperature."""

@@ -119,6 +119,7 @@ def modules_with_temperature(model: nn.Module) -> list[Any]:
 def set_logit_temperature(model: nn.Module, temperature: float) -> None:
     r"""Let :func:`cgp.predict` divide the logits of a model, :math:`p = \operatorname{softmax}(f / T)`.
 
+    One below 1 keeps a hundredth of what it sharpens (:func:`cgp.networks.model.tempering.probabilities`).
     The output of the model itself does not change. Copies keep the temperature. A converted model has it in its state
     dict, and so in every saved file; the state dict of another model does not. Nothing is known of the weights that a
     temperature belongs to which is set by hand.

@@ -14,6 +14,7 @@ from cgp.attention.inputs import full_precision
 from cgp.functional.noise import noise as noise_source
 from cgp.networks.model.inputs import call_model, model_device
 from cgp.networks.model.shared_prefix import SharedPrefix
+from cgp.networks.model.tempering import probabilities
 from cgp.networks.tasks.metrics import decomposed, entropy
 from cgp.networks.tasks.regression import check_variance
 from cgp.networks.tasks.task import Task
@@ -213,11 +214,11 @@ class Draws:
             self.task.check(outputs)
             checked_labels(self.task, self.labels, tuple(outputs.shape))
         outputs = outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
-        outputs = outputs if self.temperature == 1.0 else outputs / self.temperature
         self.count += 1
-        self.mean = self.mean + (outputs - self.mean) / self.count
+        scaled = outputs if self.temperature == 1.0 else outputs / self.temperature
+        self.mean = self.mean + (scaled - self.mean) / self.count
         if self.task.has_classes:
-            p = outputs.sigmoid() if self.task.is_binary else outputs.softmax(-1)
+            p = probabilities(outputs, self.temperature, binary=self.task.is_binary)
             self.probabilities = self.probabilities + p
             self.entropy = self.entropy + entropy(p, binary=self.task.is_binary)
         else:

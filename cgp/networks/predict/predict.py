@@ -59,7 +59,8 @@ def predict(
 
     .. math:: p(y \mid x) = \tfrac1S\textstyle\sum_s \operatorname{softmax}(f_s(x) / T)
 
-    T is 1 unless :func:`cgp.calibrate` fitted a temperature. The layers below the first stochastic one, and its
+    T is 1 unless :func:`cgp.calibrate` fitted a temperature; one below 1 keeps a hundredth of the probabilities
+    without it (:func:`cgp.networks.model.tempering.probabilities`). The layers below the first stochastic one, and its
     posterior, are computed once for all draws.
     Models that :func:`cgp.calibrate` or :meth:`cgp.Assessment.apply` returned also bring a read-out, dropout or
     detectors. The model runs in eval mode, as a copy that shares its

@@ -14,6 +14,7 @@ from scipy.special import log_softmax, softmax
 
 import cgp
 from cgp import commands
+from cgp.networks.model.tempering import probabilities
 from tests.cgp.helpers import by_formula
 
 ROOT = Path(__file__).parents[3]
@@ -46,7 +47,7 @@ def test_the_advice_is_printed_in_numbers(saved, capsys):
         return -log_softmax(held_out["logits"] / temperature, -1)[np.arange(500), held_out["labels"]].mean()
 
     best = minimize_scalar(nll, bounds=(0.1, 20.0), method="bounded").x
-    assert f"Use a temperature of {best:.3g}. It changes the NLL by" in printed
+    assert f"Use a temperature of {best:.3g}: it then claims" in printed
     told = float(printed.partition("Divide the logits by ")[2].partition(",")[0])
     assert told == pytest.approx(best, rel=1e-3)
     assert f"as trained   {nll(1.0):.4f}" in printed
@@ -398,6 +399,22 @@ def test_a_threshold_close_to_one_is_printed_with_the_digits_that_it_needs(saved
 )
 def test_limits_are_rounded_up_and_leave_the_same_values_above(limit, values, printed):
     assert commands.assess._rounded_up(limit, values) == printed
+
+
+def test_a_temperature_below_one_is_said_with_what_it_keeps(saved, capsys):
+    rng = np.random.default_rng(0)
+    truth = 2.0 * rng.normal(size=(600, 5))
+    labels = (np.cumsum(softmax(truth, -1), 1) < rng.random((600, 1))).sum(1)
+    path = saved("held_out.npz", 600, logits=0.4 * truth, features=None, labels=labels)
+    assert commands.main(["assess", str(path)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    temperature = float(told.partition("Divide the logits by ")[2].partition(",")[0])
+    assert 0.3 < temperature < 0.5
+    kept = "Then take 0.99 of these probabilities and 0.01 of those without the temperature: "
+    assert kept + "it can cost no answer more than 4.6 nats." in told
+    then = probabilities(torch.from_numpy(0.4 * truth), temperature).amax(-1).mean()
+    claimed = float(told.partition("it then claims ")[2].partition("%")[0]) / 100
+    assert claimed == pytest.approx(float(then), abs=0.01)  # each fold has a temperature of its own
 
 
 def test_probabilities_and_draws_are_read(saved, capsys):

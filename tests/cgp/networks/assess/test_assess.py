@@ -134,7 +134,8 @@ def test_a_report_is_a_line_in_a_shell_and_tables_in_a_notebook(report):
 BETTER, LEVEL, HARM, SMALL = (-0.03, 0.01), (-0.01, 0.005), (0.076, 0.0309), (-0.001, 0.0001)
 CLEAR, UNCLEAR = (-0.01, 0.006), (-0.01, 0.0062)  # at 5 %, one-sided, whatever the number of rows
 AS_IS = "Use the model as it is. A temperature changes its NLL by"
-SCALED = "Use a temperature of 1.25. It changes the NLL by -0.0300 ± 0.0100 nats. Beyond it,"
+FALLS = "and the NLL falls by"
+SCALED = f"{FALLS} 0.0300 ± 0.0100 nats. Beyond it,"
 
 
 @pytest.mark.parametrize(
@@ -158,8 +159,8 @@ SCALED = "Use a temperature of 1.25. It changes the NLL by -0.0300 ± 0.0100 nat
         ([HARM], BETTER, "temperature", f"{SCALED} the posterior (NLL +0.0760 ± 0.0309 nats) is worse."),
         ([LEVEL, LEVEL], UNCLEAR, "as trained", f"{AS_IS} -0.0100 ± 0.0062 nats, which may be chance. Beyond it,"),
         ([], HARM, "as trained", f"{AS_IS} +0.0760 ± 0.0309 nats."),
-        ([LEVEL, LEVEL], CLEAR, "temperature", "Use a temperature of 1.25. It changes the NLL by -0.0100 ± 0.0060"),
-        ([], BETTER, "temperature", "Use a temperature of 1.25. It changes the NLL by -0.0300 ± 0.0100 nats."),
+        ([LEVEL, LEVEL], CLEAR, "temperature", f"{FALLS} 0.0100 ± 0.0060 nats."),
+        ([], BETTER, "temperature", f"{FALLS} 0.0300 ± 0.0100 nats."),
         ([], SMALL, "as trained", f"{AS_IS} -0.0010 ± 0.0001 nats, which is below 0.002 nats."),
         ([], (-1e-6, 0.0), "as trained", f"{AS_IS} less than 0.0001 nats."),
     ],
@@ -176,7 +177,8 @@ def test_a_method_is_recommended_if_its_gain_is_clear_and_worth_having(report, b
         detection={},
     )
     assert changed.method == method
-    assert changed.sentence.startswith(words)
+    assert changed.sentence.startswith("As trained ")
+    assert words in changed.sentence
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,12 @@ from cgp.comparisons import Difference
 from cgp.networks.assess.claims import (
     best_detector,
     compare_detectors,
-    harm_of_temperatures,
     harm_seen,
     least_mean,
     of_groups,
 )
+from cgp.networks.model.tempering import log_probabilities
 from cgp.networks.tasks import Classification
-from cgp.networks.tasks.metrics import log_losses
 from tests import null_claims
 
 TRIALS = 600
@@ -103,11 +102,14 @@ def test_what_else_is_compared_does_not_matter_to_a_temperature():
 
 
 def test_no_temperature_is_claimed_that_a_few_sure_and_wrong_answers_undo():
-    """One of 100 is wrong with a logit of 30, the others are too unsure: T = .6, which they ask for, adds .14 nats."""
+    """One of 74 is wrong with a logit of 30, the others are too unsure: T = .6, which they ask for, adds nats."""
+    z, labels = null_claims.sure_and_wrong(400_000, 5, 4.0, 0.0135, torch.Generator().manual_seed(1))
+    trained, sharp = (-log_probabilities(z, t).gather(1, labels[:, None]).mean() for t in (1.0, 0.6))
+    assert sharp > trained
     claims = clear = 0
     generator = torch.Generator().manual_seed(0)
     for seed in range(30):
-        report = assess(Calibrated(), [null_claims.sure_and_wrong(100, 10, 3.0, generator)], seed=seed)
+        report = assess(Calibrated(), [null_claims.sure_and_wrong(100, 5, 4.0, 0.0135, generator)], seed=seed)
         claims += report.method != "as trained"
         clear += report.has_enough_labels and report.is_clear("temperature", bounded=False)
         if report.is_clear("temperature", bounded=False):
@@ -217,18 +219,7 @@ def test_a_loss_that_few_draws_show_is_counted(rare, count):
     assert student > binom.ppf(0.999, 150, 0.05)
 
 
-def test_no_answer_loses_more_by_a_temperature_above_one_than_the_bound():
-    rng = np.random.default_rng(0)
-    for scale in (0.1, 1.0, 30.0):
-        logits = scale * rng.standard_t(2, (2000, 6))
-        p, q = (np.exp(x - x.max(1, keepdims=True)) for x in (logits, logits / 3.0))
-        p, q = p / p.sum(1, keepdims=True), q / q.sum(1, keepdims=True)
-        labels = p.argmax(1)
-        harms = log_losses(q, labels) - log_losses(p, labels)
-        assert harms.max() <= harm_of_temperatures([3.0, 2.0], log_losses(p, labels), 6)
-    assert harm_of_temperatures([3.0, 2.0], np.zeros(3), 6) == pytest.approx(2 / 3 * np.log(6))
-    assert harm_of_temperatures([2.0, 0.5], np.array([1.0, 40.0]), 6) == 40.0
-    assert harm_of_temperatures([0.5], np.array([1.0]), 6) == 30.0
+def test_a_method_may_do_as_much_harm_as_it_ever_changes_a_loss():
     assert harm_seen(np.array([-3.0, 2.0])) == 3.0
     assert harm_seen(np.zeros(2)) == 1.0
 

@@ -14,6 +14,7 @@ from cgp.networks.methods import Dropout, Temperature
 from cgp.networks.methods.dropout import SampledDropout
 from cgp.networks.model.fingerprints import logit_temperature
 from cgp.networks.model.structural_copy import structural_copy
+from cgp.networks.model.tempering import probabilities
 from cgp.networks.predict.drawing import draw_noises, seeds_from
 from cgp.networks.tasks import Classification
 from tests.cgp.networks.convert import hosts
@@ -227,7 +228,7 @@ def test_a_read_out_reads_what_the_output_layer_reads(build, represent):
         calibrate(model, known, method="readout", train=train).model,
         report.apply(model, "GP read-out + temperature"),
     ):
-        expected = (by_hand / logit_temperature(changed)).softmax(-1).float()
+        expected = probabilities(by_hand, logit_temperature(changed)).float()
         torch.testing.assert_close(predict(changed, x[60:]).probabilities, expected, rtol=1e-4, atol=1e-5)
         with pytest.warns(match="without the temperature of"):
             torch.testing.assert_close(changed(x[60:]), by_hand.float(), rtol=1e-4, atol=1e-5)
@@ -260,7 +261,7 @@ def test_a_model_without_linear_layers_is_given_its_representation(tmp_path):
         report.apply(model, "GP read-out + temperature"),
     ):
         found = predict(changed, x[60:], output=options["output"])
-        expected = (by_hand / logit_temperature(changed)).softmax(-1).float()
+        expected = probabilities(by_hand, logit_temperature(changed)).float()
         torch.testing.assert_close(found.probabilities, expected, rtol=1e-4, atol=1e-5)
         with pytest.warns(match="without the temperature of"):
             torch.testing.assert_close(changed(x[60:])[0], x[60:])
