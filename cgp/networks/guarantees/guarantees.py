@@ -191,7 +191,7 @@ class Guarantees:
             risk: error rate to keep to, in [0, 1].
             coverage: share of the answers to keep, in [0, 1].
             level: probability with which the risk is kept to, in (0, 1).
-            tolerance: of a regression, the largest error that is no mistake, in units of the values.
+            tolerance: of a regression, the largest error that counts as right, in units of the values.
             held_out: a prediction, by the same model in the same way, of inputs with labels ``(n,)`` or values
                 ``(n, C)``; None takes those that the model keeps (:func:`cgp.with_held_out`, which refuses labels that
                 fitted the model: here that is not checked).

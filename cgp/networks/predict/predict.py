@@ -20,7 +20,7 @@ from cgp.networks.model.fingerprints import (
     logit_temperature,
     modules_with_temperature,
 )
-from cgp.networks.model.inputs import Batch, input_batches, model_device, refuse_labels_apart, to_device
+from cgp.networks.model.inputs import Batch, check_labelled, input_batches, model_device, refuse_labels_apart, to_device
 from cgp.networks.model.progress import Progress, progressing
 from cgp.networks.model.repeated import check_unseen, kept_keys, keys_of
 from cgp.networks.model.structural_copy import uncompiled
@@ -312,6 +312,7 @@ def with_held_out(model: nn.Module, data: Any, num_samples: int = 16, **options:
 
     def read() -> Iterator[Batch]:
         for batch in input_batches(model, data, batch_size, name="data"):
+            check_labelled(model, batch, "data")
             keys.extend(keys_of(batch) if len(known) else ())
             yield batch
 

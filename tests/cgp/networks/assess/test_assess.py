@@ -578,6 +578,12 @@ def test_a_model_of_another_library_is_refused(call):
         call(LogisticRegression(), *given)
 
 
+@pytest.mark.parametrize("values", [X[:20], X[:20].numpy()])
+def test_logits_in_place_of_a_model_are_refused_with_the_call(values):
+    with pytest.raises(TypeError, match=r"saved logits: cgp.assess\(torch.nn.Identity\(\), \[\(logits, labels\)\]\)"):
+        assess(values, Y[:20])
+
+
 @pytest.mark.parametrize(
     ("shift", "verdict"),
     [(0.2, "overconfident by 20.0 ± 0.3 points"), (-0.2, "underconfident by 20.0"), (0.0, "between may be chance")],

@@ -377,7 +377,7 @@ def test_a_regression_withholds_what_its_variance_says():
     wrong = 2 * norm.sf(3.0 / np.arange(1.0, 6.0))
     kept = int((np.cumsum(wrong[:4]) / np.arange(1, 5) <= 0.2).sum())
     assert (~prediction.abstain(risk=0.2, tolerance=3.0)[:, 0]).sum() == kept == 3
-    with pytest.raises(ValueError, match="tolerance: expected a positive error"):
+    with pytest.raises(ValueError, match="tolerance: expected the largest error that counts as right"):
         prediction.abstain(risk=0.2)
     same = gaussian(torch.zeros(4, 1, dtype=torch.float64), 1.0, None)
     with pytest.raises(ValueError, match="coverage: expected variances that order the answers"):
