@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -264,8 +265,13 @@ class Assessment:
         return data_frame(columns, list(self.scores))
 
     def to_html(self) -> str:
-        """The sentence and the tables as a fragment of HTML."""
-        return f"<section><p>{escape(self.sentence)}</p><pre>{escape(self.table())}</pre></section>"
+        """The sentence, the tables and, where matplotlib is installed, the picture as a fragment of HTML."""
+        image = ""
+        if find_spec("matplotlib") is not None:
+            from .pictures import as_image
+
+            image = as_image(self)
+        return f"<section><p>{escape(self.sentence)}</p><pre>{escape(self.table())}</pre>{image}</section>"
 
     _repr_html_ = to_html
 

@@ -1,9 +1,11 @@
 """The assessment against the same comparison by hand."""
 
+import base64
 import copy
 import dataclasses
 import math
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
@@ -121,7 +123,16 @@ def test_the_report_can_be_read(report):
     assert {*frame} == {*report.scores["temperature"], "nll_change", "nll_change_error"} > {"risk80", "ece_chance"}
     assert frame.loc["temperature", "nll"] == report.scores["temperature"]["nll"]
     assert frame.loc["temperature", "nll_change_error"] == report.differences["temperature"]["nll"].error
-    assert report.to_html().startswith("<section><p>")
+    open_before, page = plt.get_fignums(), report.to_html()
+    assert page.startswith("<section><p>")
+    png = page.partition('src="data:image/png;base64,')[2].partition('"')[0]
+    assert base64.b64decode(png).startswith(b"\x89PNG")
+    assert plt.get_fignums() == open_before
+
+
+def test_a_page_without_matplotlib_has_no_picture(report, monkeypatch):
+    monkeypatch.setattr("cgp.networks.assess.assessment.find_spec", lambda name: None)
+    assert report.to_html().endswith("</pre></section>")
 
 
 def test_a_report_is_a_line_in_a_shell_and_tables_in_a_notebook(report):
@@ -392,7 +403,7 @@ def test_the_picture_shows_the_recommended_methods(report):
     changed = dataclasses.replace(report, beyond=likely, least=least, detection={"noise": detectors((0.1, 0.01))})
     assert titles(changed) == ["as trained", "temperature", "posterior + temperature"]
     panel = changed.plot().axes[-1]
-    assert panel.get_xlabel() == "AUROC ± 2 standard errors"
+    assert panel.get_xlabel() == "AUROC ± 2 standard errors (chance: 0.5)"
     of_methods = {line.get_color() for line in changed.plot().axes[-2].lines}
     assert of_methods.isdisjoint(bar.lines[0].get_color() for bar in panel.containers)
     assert panel.get_title("left") == "noise"
@@ -404,13 +415,25 @@ def test_the_picture_shows_the_recommended_methods(report):
 
 def test_of_one_set_every_score_has_a_row_and_the_advised_one_a_colour(report):
     """There is room for them, and their names need no legend."""
-    one = {"noise": detectors((0.1, 0.01), (0.0, 0.01), names=("energy", "entropy"))}
+    one = {"noise": detectors((0.1, 0.01), (0.0, 0.01), names=("energy", "entropy"), plain=0.6)}
     panel = dataclasses.replace(report, detection=one).plot().axes[-1]
     assert [text.get_text() for text in panel.get_yticklabels()] == ["1 - confidence", "energy", "entropy"]
     assert [text.get_text() for text in panel.get_legend().get_texts()] == ["chance"]
     first, energy, entropy = (bar.lines[0].get_color() for bar in panel.containers)
     assert len({first, energy, entropy}) == 3
     assert entropy == PALER
+
+
+@pytest.mark.parametrize("sets", [{"noise"}, {"noise", "far"}])
+@pytest.mark.parametrize("plain", [0.6, 0.8])
+def test_the_axis_of_detection_begins_where_the_scores_lie(sets, plain, report):
+    """Chance, which the label of the axis says, is drawn where it is near."""
+    scores = dict.fromkeys(sets, detectors((0.1, 0.01), plain=plain))
+    panel = dataclasses.replace(report, detection=scores).plot().axes[-1]
+    has_chance = "chance" in panel.get_legend_handles_labels()[1]
+    assert has_chance == (plain == 0.6)
+    assert (panel.get_xlim()[0] < 0.5) == has_chance
+    assert has_chance or plain - 0.05 < panel.get_xlim()[0] < plain - 0.02
 
 
 def test_a_score_has_one_look_in_every_report(report):
@@ -429,7 +452,7 @@ def test_a_score_has_one_look_in_every_report(report):
 
 def test_what_the_picture_says_is_said_once_and_covers_nothing(report):
     """One legend of all reliability diagrams, the others above their panels, and one set of inputs in a low one."""
-    one = {"noise": detectors((0.1, 0.01))}
+    one = {"noise": detectors((0.1, 0.01), plain=0.6)}
     figure = dataclasses.replace(report, detection=one).plot()
     FigureCanvasAgg(figure).draw()
     (above,) = (part.legends[0] for part in figure.subfigs if part.legends)
@@ -454,7 +477,8 @@ def test_the_risk_by_coverage_alone_is_no_wider_than_beside_detectors(report):
         widths.append(risk.get_window_extent().width)
     assert widths[0] == pytest.approx(widths[1], rel=0.1)
     risk, free = alone.plot().axes[-2:]
-    assert [text.get_text() for text in free.get_legend().get_texts()] == [line.get_label() for line in risk.lines]
+    assert [text.get_text() for text in free.get_legend().get_texts()] == risk.get_legend_handles_labels()[1]
+    assert [text.get_text() for text in free.get_legend().get_texts()][1] == "as trained ± 2 standard errors"
 
 
 def test_every_detector_is_shown_beside_the_name_of_its_set(report):
