@@ -27,7 +27,7 @@ from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.tasks import Task, as_task
 
 from .drawing import Draws, check_samples, checked_labels, draw_noises, seeds_from
-from .method import has_settings, settings_of, source_of, with_settings
+from .method import has_settings, method_of, settings_of, source_of, with_settings
 from .prediction import Prediction, joined, token_layout
 
 __all__ = ["predict", "predict_batches", "with_held_out"]
@@ -271,6 +271,7 @@ def _prediction(
         limits=limits,
         labels=part.labels,
         source=source,
+        method=method_of(model, part.task),
     )
 
 

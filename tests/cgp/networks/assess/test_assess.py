@@ -142,6 +142,23 @@ def test_a_report_is_a_line_in_a_shell_and_tables_in_a_notebook(report):
     assert report._repr_html_() == report.to_html()
 
 
+def test_a_prediction_names_the_method_that_it_is_by(report):
+    """As the rows of the report do, with the temperature where it is not 1."""
+    for row in report.scores:
+        found, fitted = cgp.predict(report.apply(trained(), row, ()), X[800:802], 2, seed=0), report.choices[row]
+        parts = {row.removeprefix("widest ").partition(" + ")[0]: True, "temperature": fitted.parameter != 1.0}
+        named = {"temperature": f"temperature {fitted.parameter:.4g}"}
+        expected = " + ".join(named.get(part, part) for part, is_so in parts.items() if is_so)
+        assert found.method == expected
+        assert repr(found).startswith(f"Prediction(classification, {expected}, 2 × 10 outputs, ")
+
+
+def test_a_fitted_detector_is_printed_by_its_name_and_limit(report):
+    detector = report.fitted["energy"]
+    assert repr(detector) == f"Detector(energy, flags above {detector.threshold(0.05):.4g})"
+    assert repr(cgp.Detector("Mahalanobis + energy")) == "Detector(Mahalanobis + energy, not fitted)"
+
+
 BETTER, LEVEL, HARM, SMALL = (-0.03, 0.01), (-0.01, 0.005), (0.076, 0.0309), (-0.001, 0.0001)
 CLEAR, UNCLEAR = (-0.01, 0.006), (-0.01, 0.0062)  # at 5 %, one-sided, whatever the number of rows
 AS_IS = "Use the model as it is. A temperature changes its NLL by"
@@ -261,7 +278,7 @@ def test_labels_of_which_no_prediction_tells_anything_are_asked_about(report):
         assert found.sentence.partition("% ")[2].startswith(doubt)
         assert float(found.sentence.partition("%")[0]) / 100 == pytest.approx(found.scores["as trained"]["accuracy"])
         assert found.method == "as trained"
-        assert found.sentence.endswith("Use the model as it is, if at all.")
+        assert str(found).endswith("Use the model as it is, if at all.")
     assert "by chance" not in report.sentence
 
 
@@ -287,6 +304,7 @@ def test_no_temperature_at_the_end_of_its_search_is_recommended():
     found = assess(nn.Identity(), [(logits, y)], compare=[])
     assert found.choices["temperature"].parameter == pytest.approx(1e4)
     assert found.method == "as trained"
+    assert "report.apply" not in str(found)
     doubt = "60.0% of answers are right, and no temperature makes their probabilities better than equal ones: "
     assert found.sentence.startswith(f"{doubt}these logits say nothing of the labels that a temperature could use")
 
@@ -303,6 +321,7 @@ def test_a_read_out_that_knows_the_labels_is_advised_at_chance(report):
     advised = dataclasses.replace(report, outcomes=outcomes, **options)
     assert advised.method == method
     assert "no more than by chance: these logits say nothing of the labels. Use a GP read-out" in advised.sentence
+    assert "model = report.apply(model)" in str(advised)
     neither = dataclasses.replace(report, outcomes=outcomes | {method: nothing}, **options)
     assert neither.method == "as trained"
     assert neither.sentence.endswith("Use the model as it is, if at all.")
@@ -434,6 +453,7 @@ def test_the_axis_of_detection_begins_where_the_scores_lie(sets, plain, report):
     assert has_chance == (plain == 0.6)
     assert (panel.get_xlim()[0] < 0.5) == has_chance
     assert has_chance or plain - 0.05 < panel.get_xlim()[0] < plain - 0.02
+    plt.close()
 
 
 def test_a_score_has_one_look_in_every_report(report):
