@@ -101,9 +101,9 @@ def test_the_reason_for_no_answer_is_that_of_abstain(saved, capsys):
     assert threshold(right, round(float(least) - 0.01, 2), 0.95) is None
     network, batch = torch.nn.Identity(), [(torch.from_numpy(held_out["logits"]), torch.from_numpy(held_out["labels"]))]
     with pytest.warns(UserWarning, match="one draw"):
-        known = cgp.predict(network, batch)
+        known, new = cgp.predict(network, batch), cgp.predict(network, batch[0][0][1:])
     with pytest.warns(UserWarning, match=f"abstain: e{why}"):
-        known.abstain(risk=0.05, level=0.95, held_out=known)
+        new.abstain(risk=0.05, level=0.95, held_out=known)
 
 
 def test_the_level_is_that_of_the_risk(saved, capsys):
