@@ -120,7 +120,7 @@ def _table(path: Path) -> dict[str, Array]:
     from cgp.tables.frames.files.options import ReadOptions, UnclearError
     from cgp.tables.frames.files.text import read_text
 
-    options = ReadOptions(header=True, comment="", units_row=False, skip_footer=0)
+    options = ReadOptions(header=True, comment="", units_row=False, skip_footer=0, thousands="")
     try:
         grid = delimited(read_text(path).text, options)
         layout = layout_of(grid, options)
