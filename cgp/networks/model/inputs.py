@@ -58,10 +58,12 @@ def call_model(model: nn.Module, inputs: Any, **options: Any) -> Any:
         if isinstance(inputs, Mapping):
             return model(**inputs, **options)
         return model(*inputs, **options) if isinstance(inputs, tuple | list) else model(inputs, **options)
-    except (RuntimeError, IndexError, TypeError) as error:
-        _refuse_other_keys(model, inputs, error)
+    except (RuntimeError, IndexError) as error:
         _refuse_other_precision(model, inputs, error)
         _say_shapes(model, inputs, error)
+        raise
+    except TypeError as error:
+        _refuse_other_keys(model, inputs, error)
         raise
 
 
@@ -102,8 +104,8 @@ def _signature(model: nn.Module) -> Mapping[str, inspect.Parameter]:
 
 
 def _refuse_other_keys(model: nn.Module, inputs: Any, error: Exception) -> None:
-    """Say which keys a dict should have, where Python's error is on a keyword argument."""
-    if not isinstance(error, TypeError) or not isinstance(inputs, Mapping) or not (known := _signature(model)):
+    """Say which keys a dict should have, where it is not what a model takes."""
+    if not isinstance(inputs, Mapping) or not (known := _signature(model)):
         return
     strange = (
         [] if any(p.kind is p.VAR_KEYWORD for p in known.values()) else [key for key in inputs if key not in known]
