@@ -19,7 +19,7 @@ from .terminal import check_extras, check_files, check_pictures, check_places, f
 
 __all__ = ["EXAMPLES", "add_to", "run"]
 
-EXAMPLES = """  cgp assess held_out.npz --picture report.png
+EXAMPLES = """  cgp assess held_out.csv --picture report.png
   cgp assess held_out.npz --train train.npz --ood other.npz --risk 0.05
   cgp assess held_out.npz --risk 0.05 --out report.json --answer new.npz answers.csv
   cgp assess held_out.npz --train train.npz --held-out further.npz --risk 0.05 --answer new.npz answers.csv
@@ -32,7 +32,8 @@ _WHAT = """Say how far the probabilities of a classifier can be trusted, from sa
 
   np.savez("held_out.npz", logits=logits, labels=labels, features=features)
 
-A file may have:
+or as a .csv with a header: a column 'label', and one for each class, of probabilities (rows sum to 1) or logits.
+Labels are numbers from 0 in the order of the columns, or their names. It has no features. A .npz may have:
 
   logits         (N, C), or (S, N, C) of draws or members, whose probabilities are averaged
   probabilities  in their place, such as behind a softmax: np.savez("held_out.npz", probabilities=p, labels=labels)
@@ -50,10 +51,10 @@ def add_to(commands: Any) -> None:
         description=_WHAT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    assess.add_argument("predictions", type=Path, help="npz of labelled inputs that the model was not trained on")
+    assess.add_argument("predictions", type=Path, help="npz or csv of labelled inputs that did not train the model")
     assess.add_argument("--train", type=Path, help="npz of training inputs, with labels and features")
     assess.add_argument(
-        "--ood", type=Path, nargs="+", default=[], metavar="FILE", help="npz of inputs unlike the training data"
+        "--ood", type=Path, nargs="+", default=[], metavar="FILE", help="npz or csv of inputs unlike the training data"
     )
     assess.add_argument("--picture", type=Path, help="where reliability, risk and detection are drawn")
     assess.add_argument("--risk", type=float, help="say which answers to give, such that at most this share is wrong")
@@ -62,8 +63,8 @@ def add_to(commands: Any) -> None:
         "--held-out",
         type=Path,
         metavar="FILE",
-        help="npz of further labels, so that --risk, --sets and --answer beside them are of what is advised, or of "
-        "--method: without, they are of the network as trained",
+        help="npz or csv of further labels, so that --risk, --sets and --answer beside them are of what is advised, "
+        "or of --method: without, they are of the network as trained",
     )
     assess.add_argument(
         "--out",
@@ -76,7 +77,7 @@ def add_to(commands: Any) -> None:
         type=Path,
         nargs=2,
         metavar=("FILE", "TABLE"),
-        help="npz of new inputs, and the csv of their classes and confidences, of what is flagged and withheld",
+        help="npz or csv of new inputs, and the csv of their classes and confidences, of what is flagged and withheld",
     )
     assess.add_argument(
         "--sets",

@@ -1,7 +1,8 @@
-"""Saved predictions of a classifier: arrays in npz files."""
+"""Saved predictions of a classifier: arrays in npz files, or tables as text."""
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,15 +11,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cgp.spelling import first_of, meant
+
 from .assessed import AS_SAVED
 
 __all__ = ["Predictions", "check_alike", "check_features", "read_predictions"]
 
 Array = NDArray[Any]
 
-_HOW = (
-    "np.savez(file, logits=..., labels=...), with probabilities=... in their place, and features=... if there are any"
-)
+_HOW = "np.savez(file, logits=..., labels=...) writes such, or probabilities=..."
+_NAMES = ("logits", "probabilities", "labels", "features")
+_TABLES = (".csv", ".tsv", ".txt", ".gz")
+_LABELS = ("label", "labels")  # of a column
+_SHOWN = 5
 _ROUNDED = 0.05  # the most by which sums of rounded probabilities are taken to be off
 
 
@@ -43,7 +48,8 @@ def read_predictions(path: Path, *, labelled: bool = True) -> Predictions:
 
     Args:
         path: npz with ``logits`` ``(N, C)``, or ``(S, N, C)`` of S members or draws, whose probabilities are averaged;
-            or ``probabilities`` of such a shape; and perhaps ``labels`` ``(N,)`` and ``features`` ``(N, d)``.
+            or ``probabilities`` of such a shape; and perhaps ``labels`` ``(N,)`` and ``features`` ``(N, d)``. Or text
+            with a column for each class, and one that is called ``label``.
         labelled: whether labels are needed; otherwise they are not read.
 
     Returns:
@@ -85,20 +91,87 @@ def check_features(path: Path, part: Predictions, known: Predictions, users: Seq
 
 
 def _arrays(path: Path) -> dict[str, Array]:
+    """What a file holds, by the names of :func:`numpy.savez`."""
     if not zipfile.is_zipfile(path):
-        what = "one array" if path.suffix == ".npy" else "a file of another kind, such as text"
-        raise ValueError(f"{path}: expected an .npz of logits and labels, got {what}: {_HOW}")
+        if path.suffix.lower() in _TABLES:
+            return _table(path)
+        what = "a file of another kind, such as text"
+        if path.suffix == ".npy":
+            what = f"one array: np.savez({path.stem + '.npz'!r}, logits=np.load({path.name!r}), labels=...) joins two"
+        raise ValueError(f"{path}: expected an .npz or .csv of logits and labels, got {what} ({_HOW})")
     try:
         with np.load(path, allow_pickle=False) as file:
             if isinstance(file, np.ndarray):
                 raise ValueError(f"got one array, {file.shape}")
             if not {"logits", "probabilities"} & {*file}:
-                raise ValueError(f"expected logits or probabilities, got {[*file]}")
-            return {name: file[name] for name in ("logits", "probabilities", "labels", "features") if name in file}
+                near = meant(file, _NAMES)
+                raise ValueError(f"expected logits or probabilities, got {[*file]}{near} ({_HOW})")
+            return dict(file)
     except (ValueError, EOFError, zipfile.BadZipFile, TypeError) as error:
         is_of_objects = "allow_pickle" in str(error)
-        got = "got an array of Python objects (save it .astype(int), or .astype(float))" if is_of_objects else error
-        raise ValueError(f"{path}: expected arrays as {_HOW} writes them: {got}") from error
+        what = "expected numbers, got an array of Python objects (save it .astype(int), or .astype(float))"
+        raise ValueError(f"{path}: {what if is_of_objects else error}") from error
+
+
+def _table(path: Path) -> dict[str, Array]:
+    """What a text holds: a row for each input, a column for each class, and one of labels."""
+    from cgp.tables.frames.files.layout import delimited, layout_of
+    from cgp.tables.frames.files.numbers import form_of_numbers, looks_like_number
+    from cgp.tables.frames.files.options import ReadOptions, UnclearError
+    from cgp.tables.frames.files.text import read_text
+
+    options = ReadOptions(header=True, comment="", units_row=False, skip_footer=0, thousands="")
+    try:
+        grid = delimited(read_text(path).text, options)
+        layout = layout_of(grid, options)
+        rows = [grid.fields(record)[: len(layout.names)] for record in layout.rows]
+        columns = dict(zip(layout.names, map(list, zip(*rows, strict=True)), strict=True))
+        labels = [columns.pop(name) for name in layout.names if name.lower() in _LABELS]
+        for name, texts in columns.items():
+            if odd := [n for n, text in enumerate(texts) if not looks_like_number(text)]:
+                raise ValueError(
+                    f"{path}: {name!r}: expected numbers of a class, got {texts[odd[0]]!r} in line "
+                    f"{grid.line(layout.rows[odd[0]])} (leave out what is no class, and inputs without numbers)"
+                )
+        form = form_of_numbers(columns, options, grid.delimiter)
+    except UnclearError as error:
+        raise ValueError(f"{path}: {error} (commas between fields and decimal points are clear)") from error
+    if len(labels) > 1 or len(columns) < 2:
+        raise ValueError(
+            f"{path}: expected one column 'label' and a column for each of two classes or more, got "
+            f"{first_of(map(repr, layout.names), _SHOWN)} (of one p for the second of two classes add 1 - p before it)"
+        )
+    values = np.stack([form.numbers(texts) for texts in columns.values()], 1)
+    found = {_what(path, values, [*columns]): values}
+    return found if not labels else found | {"labels": _numbered(path, labels[0], [*columns])}
+
+
+def _what(path: Path, values: Array, names: Sequence[str]) -> str:
+    """What the numbers of classes are, where that is certain: probabilities sum to one, and logits may be below 0."""
+    sums_to_one = abs(values.sum(1) - 1.0).max() <= _ROUNDED
+    if values.min() >= 0 and not _odd(values):
+        return "probabilities"
+    strange = [name for name, column in zip(names, values.T, strict=True) if column.any() and _is_whole(column)]
+    if strange and not _is_whole(values):
+        raise ValueError(
+            f"{path}: expected a column for each class beside 'label', got whole numbers in {strange[0]!r} alone: call "
+            "it 'label' if it holds the labels, or leave it out if it is no class"
+        )
+    if values.min() >= 0 or sums_to_one:
+        shift = "subtract the largest of its row from each number if they are logits, which changes no probability"
+        odd = _odd(values, shift) if values.min() >= 0 else f"rows that sum to 1 and {values.min():.4g}: {shift}"
+        raise ValueError(f"{path}: expected probabilities, whose rows sum to 1, or logits, some below 0, got {odd}")
+    return "logits"
+
+
+def _numbered(path: Path, texts: Sequence[str], names: Sequence[str]) -> Array:
+    """Labels that are numbers of classes from 0, or names of columns."""
+    if {*texts} <= {*names}:
+        return np.array([names.index(text) for text in texts])
+    if odd := [text for text in texts if not re.fullmatch(r"[-+]?\d+(\.0*)?", text)]:
+        what = first_of(map(repr, names), _SHOWN)
+        raise ValueError(f"{path}: expected labels that are whole numbers from 0, or columns ({what}), got {odd[0]!r}")
+    return np.array([int(float(text)) for text in texts])
 
 
 def _logits(path: Path, arrays: dict[str, Array]) -> Array:
@@ -130,7 +203,7 @@ def _logits(path: Path, arrays: dict[str, Array]) -> Array:
     return values if values.ndim == 2 else _averaged(values)
 
 
-def _odd(values: Array) -> str:
+def _odd(values: Array, otherwise: str = "save them as logits=... if they are such") -> str:
     """What numbers that should be probabilities are instead, and what to do; empty where they are such."""
     sums = values.sum(-1)
     if values.min() >= 0 and abs(sums - 1.0).max() <= 1e-3:
@@ -142,7 +215,7 @@ def _odd(values: Array) -> str:
     what = f"rows that sum to {sums.min():.4g} … {sums.max():.4g}"
     if values.max() <= 1:
         return f"{what}, such as of several labels each: divide each row by its sum if one class is right"
-    return f"{what} and values to {values.max():.4g}: save them as logits=... if they are such"
+    return f"{what} and values to {values.max():.4g}: {otherwise}"
 
 
 def _averaged(logits: Array) -> Array:
@@ -154,8 +227,9 @@ def _averaged(logits: Array) -> Array:
 
 def _labels(path: Path, arrays: dict[str, Array], shape: tuple[int, ...]) -> Array:
     if "labels" not in arrays:
-        with np.load(path) as file:
-            raise ValueError(f"{path}: expected labels ({shape[0]},), got only {', '.join(file)} ({_HOW})")
+        found = [name for name in arrays if name not in ("logits", "probabilities", "features")]
+        got = f"got only {', '.join(arrays)}{meant(found, ['labels'])} ({_HOW}; of a .csv a column 'label')"
+        raise ValueError(f"{path}: expected labels ({shape[0]},), {got}")
     labels = arrays["labels"]
     if labels.dtype.kind not in "iu":
         kind, is_one_hot = labels.dtype.kind, labels.shape == (shape[0], shape[-1])
@@ -171,6 +245,10 @@ def _labels(path: Path, arrays: dict[str, Array], shape: tuple[int, ...]) -> Arr
         advice = "save labels - 1" if (least, most) == (1, shape[1]) else "leave out inputs of other classes"
         raise ValueError(f"{path}: expected labels in 0 … {shape[1] - 1}, got {least} … {most} ({advice})")
     return labels.astype(np.int64)
+
+
+def _is_whole(values: Array) -> bool:
+    return bool((values == values.round()).all())
 
 
 def _is_finite(values: Array) -> bool:

@@ -129,7 +129,7 @@ def _counts_beneath(ax: Axes, centres: Array, counts: Array, width: float) -> No
     strip = ax.inset_axes((0, -_GAP - _STRIP, 1, _STRIP), transform=_beneath(ax), sharex=ax)
     strip.spines[["top", "right"]].set_visible(False)
     strip.bar(centres, counts, width, color=GREY, edgecolor="white", lw=0.6)
-    strip.set(xlabel="Confidence", ylabel="Count", yscale="log", ylim=(0.5, 2 * counts.max()))
+    strip.set(xlabel="Confidence", ylabel="Count\n(log)", yscale="log", ylim=(0.5, 2 * counts.max()))
     strip.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     percent(strip.xaxis)
 
@@ -185,9 +185,10 @@ def risk_coverage(
         ax.plot(kept[drawn] / len(wrong), risk[drawn], **look)
         if key == (highlight or next(iter(groups))):
             band = _two_errors(risk[drawn], kept[drawn])
-            ax.fill_between(kept[drawn] / len(wrong), *band, color=PALE, alpha=0.7, lw=0, zorder=0.4)
+            of = "± 2 standard errors" if highlight or len(groups) == 1 else f"{key} ± 2 standard errors"
+            ax.fill_between(kept[drawn] / len(wrong), *band, color=PALE, alpha=0.7, lw=0, zorder=0.4, label=of)
         most = max(most, risk[drawn].max())
-    ax.set(xlabel="Coverage", ylabel="Error rate ± 2 standard errors", xlim=(0, 1), ylim=(0, 1.2 * most or 0.05))
+    ax.set(xlabel="Coverage", ylabel="Error rate", xlim=(0, 1), ylim=(0, 1.2 * most or 0.05))
     percent(ax.xaxis, ax.yaxis)
     place_legend(ax, outside=outside, loc="upper left")
     return ax

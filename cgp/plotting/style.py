@@ -1,6 +1,8 @@
 """Common style of all pictures: dark on white, colour-blind safe, legible at the width of a printed column."""
 
 import functools
+import io
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
@@ -93,6 +95,19 @@ def new_axes(ax: Axes | None, *, width: float = COLUMN, height: float = 2.5) -> 
 def new_figure(figure: FigureBase | None, *, width: float, height: float) -> FigureBase:
     """The given figure, or a new one."""
     return plt.figure(figsize=(width, height), layout="constrained") if figure is None else figure
+
+
+def as_png(figure: Figure, dots: int = 180) -> bytes:
+    """A figure as a picture, of so many dots for an inch."""
+    buffer = io.BytesIO()
+    with style():
+        figure.savefig(buffer, format="png", dpi=dots)
+    return buffer.getvalue()
+
+
+def embedded(png: bytes) -> str:
+    """A picture as an address within a page."""
+    return f"data:image/png;base64,{b64encode(png).decode('ascii')}"
 
 
 def percent(*axes: Axis) -> None:

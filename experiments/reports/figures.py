@@ -1,6 +1,5 @@
 """The pictures of a report: sections of small panels, one per method."""
 
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from cgp.plotting import curves, reliability_diagram, risk_coverage, style, uncertainty_histograms, variance_maps
-from cgp.plotting.style import percent
+from cgp.plotting.style import as_png, percent
 from experiments.atomic_files import read_arrays
 from experiments.evaluation import mean_probabilities, uncertainty
 from experiments.reports.scores import Result
@@ -20,7 +19,6 @@ __all__ = ["Panel", "Section", "sections"]
 Methods = Mapping[str, Sequence[Result]]
 
 _WIDTH = 2.8
-_DOTS = 180
 _CROWDED = 0.07  # two of thirty bins
 
 
@@ -65,7 +63,7 @@ def sections(methods: Methods) -> Iterator[Section]:
         for key, results in methods.items():
             figure = draw(key, methods)
             if figure is not None:
-                panels.append(Panel(f"{name}-{key.replace('/', '-')}", results[0].label, _png(figure)))
+                panels.append(Panel(f"{name}-{key.replace('/', '-')}", results[0].label, as_png(figure)))
         if panels:
             yield Section(name, title, sentence, panels)
 
@@ -75,13 +73,6 @@ def _drawn(draw: Callable[[Axes], object], height: float) -> Figure:
         figure = Figure(figsize=(_WIDTH, height), layout="constrained")
         draw(figure.add_subplot())
     return figure
-
-
-def _png(figure: Figure) -> bytes:
-    with style():
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=_DOTS)
-    return buffer.getvalue()
 
 
 def _confidence(results: Sequence[Result]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

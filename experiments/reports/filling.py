@@ -1,6 +1,5 @@
 """The demo's table: the air over New York, of which weeks are hidden, filled, scored on what was hidden, drawn."""
 
-import io
 import warnings
 from functools import partial
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
+from cgp.plotting.style import as_png
 from cgp.tables.imputer import CorrelatedGPImputer
 from cgp.tables.referee.baselines import LaggedRidge, LinearInterpolation
 from experiments.atomic_files import write_atomically
@@ -71,11 +71,9 @@ def _air() -> Any:
 
 
 def _drawn(imputer: CorrelatedGPImputer) -> bytes:
-    buffer = io.BytesIO()
     figure = Figure(figsize=(9.0, 7.0), layout="constrained")
     imputer.plot(figure)
-    figure.savefig(buffer, format="png", dpi=120)
-    return buffer.getvalue()
+    return as_png(figure, 120)
 
 
 def _grid(fillings: dict[str, Any], whole: Any, hidden: Any, inside: float) -> Grid:

@@ -1,6 +1,5 @@
 """The report of runs: summary, tables and pictures in one self-contained page."""
 
-import base64
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ import yaml
 from rich.console import RenderableType
 from rich.text import Text
 
+from cgp.plotting.style import embedded
 from experiments.atomic_files import write_atomically, write_text
 from experiments.evaluation import DETECTORS
 from experiments.grids import Cell, Fitted, Grid, as_markdown, escape, write_csv
@@ -176,12 +176,12 @@ def _page(
         sections=[section._asdict() | {"panels": list(map(_embedded, section.panels))} for section in drawn],
         details=details,
         record=_origin(next(iter(by_method.values()))[0].run),
-        filling=filling and filling._asdict() | {"data": base64.b64encode(filling.png).decode("ascii")},
+        filling=filling and filling._asdict() | {"data": embedded(filling.png)},
     )
 
 
 def _embedded(panel: Any) -> dict[str, str]:
-    return {"caption": panel.caption, "data": base64.b64encode(panel.png).decode("ascii")}
+    return {"caption": panel.caption, "data": embedded(panel.png)}
 
 
 def _origin(run: Run) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -107,7 +108,7 @@ class Assessment:
 
     def __str__(self) -> str:
         """The tables, the sentence, and the calls that apply the recommendation."""
-        return f"{self.table()}\n\n{self.sentence}\n\n{self.calls}"
+        return "\n\n".join(filter(None, [self.table(), self.sentence, self.calls]))
 
     @torch.no_grad()
     def apply(self, model: nn.Module, method: str | None = None, detectors: Sequence[str] | None = None) -> nn.Module:
@@ -129,7 +130,7 @@ class Assessment:
         Raises:
             ValueError: if the model is another one, or the report has no such method or detector.
         """
-        name = self.method if method is None else self.row(method)
+        name = self.method if method is None else self._row(method)
         if isinstance(detectors, str):
             raise ValueError(f"detectors: expected a list of names, got the text {detectors!r}: [{detectors!r}]")
         names = self._named if detectors is None else tuple(detectors)
@@ -158,18 +159,8 @@ class Assessment:
         keep_keys(changed, self.keys.tolist())
         return changed
 
-    def row(self, method: str) -> str:
-        """The name of a row of the table.
-
-        Args:
-            method: itself ("GP read-out + temperature"), or the name of its method ("readout").
-
-        Returns:
-            The row.
-
-        Raises:
-            ValueError: if there is no such row.
-        """
+    def _row(self, method: str) -> str:
+        """The row of a method, by one of :attr:`rows`."""
         if method not in self.rows:
             names = tuple(self.rows)
             raise ValueError(f"method: expected one of {names}, got {method!r}{meant([method], names)}")
@@ -177,7 +168,7 @@ class Assessment:
 
     @property
     def rows(self) -> dict[str, str]:
-        """The row of the table by every name that :meth:`row` takes: its own, and those of its method."""
+        """The row of the table by every name that :meth:`apply` takes: its own, and those of its method."""
         methods = [(row, choice.method) for row, choice in self.choices.items()]
         return {row: row for row in self.choices} | {
             name: row for row, way in methods for name in (way.name, way.label) if name not in self.choices
@@ -185,7 +176,9 @@ class Assessment:
 
     @property
     def calls(self) -> str:
-        """The calls that apply the recommendation, as code."""
+        """The calls that apply the recommendation, as code; none where nothing is recommended of a useless model."""
+        if self.has_enough_labels and self.is_at_chance and self.method not in self.beyond and not self._named:
+            return ""
         is_read = self.choices[self.method].method.needs_train and not self.task.has_classes  # which needs no options
         options = "" if is_read else self.task.options
         lines = ["model = report.apply(model)", f"prediction = cgp.predict(model, inputs{options})"]
@@ -264,8 +257,13 @@ class Assessment:
         return data_frame(columns, list(self.scores))
 
     def to_html(self) -> str:
-        """The sentence and the tables as a fragment of HTML."""
-        return f"<section><p>{escape(self.sentence)}</p><pre>{escape(self.table())}</pre></section>"
+        """The sentence, the tables and, where matplotlib is installed, the picture as a fragment of HTML."""
+        image = ""
+        if find_spec("matplotlib") is not None:
+            from .pictures import as_image
+
+            image = as_image(self)
+        return f"<section><p>{escape(self.sentence)}</p><pre>{escape(self.table())}</pre>{image}</section>"
 
     _repr_html_ = to_html
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
     from .assessment import Assessment
 
-__all__ = ["drawn"]
+__all__ = ["as_image", "drawn"]
 
 _SPREAD = 0.7  # of a row, over which the detectors of a set are spread
 _SET, _SCORE = 0.2, 0.13  # height of a row by the width of a panel: of a set, and of a score of the only one
+_CHANCE, _NEAR_CHANCE = 0.5, 0.65  # of an AUROC
 _LOW = 0.8  # of the width: the height that a panel may have
 _ABOVE: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}  # where a legend covers no curve
 
@@ -29,21 +30,22 @@ _FIRST, _NAMES = DETECTORS[0], [*DETECTORS[1:], "widest posterior's entropy", "e
 _COLOURS, _MARKERS = slice(3, 6), "osD^v"  # of the palette; those before are of methods
 
 
-def drawn(report: Assessment) -> Figure:
-    """The panels of :meth:`cgp.networks.assess.assessment.Assessment.plot`."""
+def drawn(report: Assessment, new: Callable[..., Figure] | None = None) -> Figure:
+    """The panels of :meth:`cgp.networks.assess.assessment.Assessment.plot`, in a figure of pyplot or another one."""
     import matplotlib.pyplot as plt
 
     from cgp import plotting
 
+    new = plt.figure if new is None else new
     if report.cumulative:
         with plotting.style():
-            figure, ax = plt.subplots(figsize=(4.2, 3.2), layout="constrained")
-            plotting.interval_coverage(report.cumulative, ax=ax)
+            figure = new(figsize=(4.2, 3.2), layout="constrained")
+            plotting.interval_coverage(report.cumulative, ax=figure.add_subplot())
         return figure
     methods = list(dict.fromkeys(("as trained", "temperature", report.method)))
     pairs = {method: (report.confidences[method], report.correct[method]) for method in methods}
     with plotting.style():
-        figure = plt.figure(figsize=(3.2 * len(methods), 5.8), layout="constrained")
+        figure = new(figsize=(3.2 * len(methods), 5.8), layout="constrained")
         above, below = figure.subfigures(2, 1, height_ratios=(3.0, 2.8), squeeze=False)[:, 0]
         named: dict[str, Any] = {}
         for ax, method in zip(above.subplots(1, len(methods)), methods, strict=True):
@@ -62,13 +64,26 @@ def drawn(report: Assessment) -> Figure:
     return figure
 
 
+def as_image(report: Assessment) -> str:
+    """The picture as an element of HTML."""
+    from matplotlib.figure import Figure
+
+    from cgp.plotting.style import as_png, embedded
+
+    shown = "Intervals" if report.cumulative else "Reliability, risk by coverage, and the detection of other inputs"
+    return f'<img alt="{shown}" style="max-width: 100%" src="{embedded(as_png(drawn(report, Figure)))}">'
+
+
 def _draw_detectors(ax: Axes, detection: Mapping[str, Mapping[str, Detection]], advised: list[str]) -> None:
     """AUROC with two errors: a row for each set, or of one set for each score, those that are not advised in grey."""
     from cgp.plotting.style import PALE, PALER
 
     first = next(iter(next(iter(detection.values()))))
     shown, (one, *more) = [*dict.fromkeys((first, *advised))], detection
-    ax.axvline(0.5, color=PALER, lw=0.9, label="chance", zorder=1)
+    drawn = [d for scores in detection.values() for name, d in scores.items() if name in shown or not more]
+    least = min(d.auroc - _two_errors(d) for d in drawn)
+    if least < _NEAR_CHANCE:  # otherwise the axis begins where the scores lie
+        ax.axvline(_CHANCE, color=PALER, lw=0.9, label="chance", zorder=1)
     if more:
         rows, tall = [*detection], _SET * len(detection)
         marks: dict[str, dict[float, Detection]] = {name: {} for name in shown}
@@ -79,22 +94,28 @@ def _draw_detectors(ax: Axes, detection: Mapping[str, Mapping[str, Detection]], 
             ax.axhline(place + 0.5, color=PALE, lw=0.6)
         for name, found in marks.items():
             _mark(ax, found, _look(name), name)
-        chance, *marked = zip(*ax.get_legend_handles_labels(), strict=True)
-        ax.legend(*zip(*marked, chance, strict=True), **_ABOVE)
+        marked = sorted(zip(*ax.get_legend_handles_labels(), strict=True), key=lambda pair: pair[1] == "chance")
+        ax.legend(*zip(*marked, strict=True), **_ABOVE)
     else:
         rows, tall = [*detection[one]], _SCORE * len(detection[one])
         for place, name in enumerate(rows):
             _mark(ax, {place: detection[one][name]}, _look(name) if name in shown else {"color": PALER, "marker": "o"})
         ax.set_title(one, loc="left", parse_math=False)
-        ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0))
+        if least < _NEAR_CHANCE:
+            ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0))
         ax.tick_params(axis="y", length=0)
-    ax.set(xlabel="AUROC ± 2 standard errors", yticks=range(len(rows)), yticklabels=rows)
+    ax.set(xlabel=f"AUROC ± 2 standard errors (chance: {_CHANCE})", yticks=range(len(rows)), yticklabels=rows)
     ax.set(ylim=(len(rows) - 0.5, -0.5), box_aspect=tall if tall < _LOW else None, anchor="N")
+
+
+def _two_errors(found: Detection) -> float:
+    """Two errors of an AUROC, none where it is not known."""
+    return 2 * found.error if np.isfinite(found.error) else 0.0
 
 
 def _mark(ax: Axes, found: Mapping[float, Detection], look: dict[str, Any], label: str | None = None) -> None:
     """Points with two errors, none where it is not known, at their places."""
-    errors = [2 * d.error if np.isfinite(d.error) else 0.0 for d in found.values()]
+    errors = [_two_errors(d) for d in found.values()]
     ax.errorbar([d.auroc for d in found.values()], [*found], xerr=errors, ls="", label=label, **look)
 
 

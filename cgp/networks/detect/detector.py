@@ -41,7 +41,7 @@ RATE = 0.05
 """Share of in-distribution inputs that predictions flag, in expectation."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Detector:
     r"""A score that is large for out-of-distribution inputs of a classifier.
 
@@ -78,6 +78,11 @@ class Detector:
     def __post_init__(self) -> None:
         given = self.scores.split(" + ") if isinstance(self.scores, str) else self.scores
         self.scores = tuple(map(InputScore.named, given)) if isinstance(given, Sequence) else (given,)
+
+    def __repr__(self) -> str:
+        """Its name, and the score that predictions flag an input above."""
+        fitted = "not fitted" if self.known is None else f"flags above {self.limit:.4g}"
+        return f"Detector({self.name}, {fitted})"
 
     @property
     def name(self) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cgp.networks.tasks import Task, as_task
 from cgp.spelling import as_share
+from cgp.warning import warn_user
 
 from .conformal import (
     SetScore,
@@ -110,7 +111,7 @@ class Guarantees:
 
         Warns:
             UserWarning: if there are too few held-out labels (of a class, with ``per_class``), so that every set holds
-                all classes (that class).
+                all classes (that class), or if the inputs are the held-out ones themselves.
         """
         known, labels = self._known(held_out, level, "classification")
         assert self.probabilities is not None
@@ -148,7 +149,8 @@ class Guarantees:
             ValueError: if there are no held-out values, or an argument is out of range.
 
         Warns:
-            UserWarning: if there are too few held-out values, so that every interval is infinite.
+            UserWarning: if there are too few held-out values, so that every interval is infinite, or if the inputs are
+                the held-out ones themselves.
         """
         known, values = self._known(held_out, level, "regression")
         _say_few("intervals: every interval is infinite", "values", len(values), level)
@@ -191,7 +193,7 @@ class Guarantees:
             risk: error rate to keep to, in [0, 1].
             coverage: share of the answers to keep, in [0, 1].
             level: probability with which the risk is kept to, in (0, 1).
-            tolerance: of a regression, the largest error that is no mistake, in units of the values.
+            tolerance: of a regression, the largest error that counts as right, in units of the values.
             held_out: a prediction, by the same model in the same way, of inputs with labels ``(n,)`` or values
                 ``(n, C)``; None takes those that the model keeps (:func:`cgp.with_held_out`, which refuses labels that
                 fitted the model: here that is not checked).
@@ -206,7 +208,8 @@ class Guarantees:
                 are needed.
 
         Warns:
-            UserWarning: if no answer can be given at that risk, so that all are withheld.
+            UserWarning: if no answer can be given at that risk, so that all are withheld, or if the inputs are the
+                held-out ones themselves.
         """
         named = {name: value for name, value in (("risk", risk), ("coverage", coverage)) if value is not None}
         given = [*named.values()]
@@ -270,7 +273,17 @@ class Guarantees:
                 "held_out: expected one answer for every input, (n, C) of as many outputs (parts of one input, such as "
                 f"tokens, are not exchangeable), got {tuple(known.mean.shape)} and {tuple(self.mean.shape)}"
             )
+        _warn_of_same(known.mean, self.mean)
         return known, self._task.truth(known, known.labels, "held_out")
+
+
+def _warn_of_same(known: Tensor, new: Tensor) -> None:
+    """Warn where the inputs are the held-out ones, as their outputs say."""
+    if known.shape == new.shape and torch.allclose(known.to(new), new, rtol=1e-4):
+        warn_user(
+            "held_out: expected other inputs than those that are predicted, got the same ones: a guarantee is of "
+            "inputs that have found no threshold"
+        )
 
 
 def _say_few(what: str, of: str, count: int, level: float) -> None:

@@ -22,6 +22,7 @@ __all__ = [
     "batches",
     "call_model",
     "check_finite_inputs",
+    "check_labelled",
     "input_batches",
     "is_cache",
     "logits_of",
@@ -61,6 +62,58 @@ def call_model(model: nn.Module, inputs: Any, **options: Any) -> Any:
         _refuse_other_precision(model, inputs, error)
         _say_shapes(model, inputs, error)
         raise
+    except TypeError as error:
+        _refuse_other_keys(model, inputs, error)
+        raise
+
+
+def check_labelled(model: nn.Module, batch: Batch, name: str) -> None:
+    """Raise for a batch that is a dict without labels, such as one that calls them otherwise.
+
+    Args:
+        model: whose arguments the other values are.
+        batch: as :func:`batches` yields it.
+        name: name of the argument, for error messages.
+
+    Raises:
+        ValueError: if it is; the message names the keys.
+
+    Example:
+        >>> check_labelled(nn.Linear(2, 2), Batch({"x": torch.zeros(1, 2), "y": torch.zeros(1)}, None), "data")
+        Traceback (most recent call last):
+        ...
+        ValueError: data: expected dicts with 'labels' and the arguments of Linear.forward, 'input', got 'x', 'y'
+    """
+    if batch.labels is None and isinstance(batch.inputs, Mapping):
+        got = ", ".join(map(repr, batch.inputs))
+        raise ValueError(f"{name}: expected dicts with 'labels' and {_said_arguments(model)}, got {got}")
+
+
+def _said_arguments(model: nn.Module) -> str:
+    """The arguments of a model in words."""
+    named = [p for p in _signature(model).values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    return ", ".join([f"the arguments of {type(model).__name__}.forward", *(repr(each.name) for each in named)])
+
+
+def _signature(model: nn.Module) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a model; none where they are not known, as of TorchScript."""
+    try:
+        return inspect.signature(model.forward).parameters
+    except (TypeError, ValueError):
+        return {}
+
+
+def _refuse_other_keys(model: nn.Module, inputs: Any, error: Exception) -> None:
+    """Say which keys a dict should have, where it is not what a model takes."""
+    if not isinstance(inputs, Mapping) or not (known := _signature(model)):
+        return
+    strange = (
+        [] if any(p.kind is p.VAR_KEYWORD for p in known.values()) else [key for key in inputs if key not in known]
+    )
+    lacking = [p.name for p in known.values() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+    if strange or not {*lacking} <= {*inputs}:
+        got = ", ".join(map(repr, inputs))
+        raise ValueError(f"inputs: expected {_said_arguments(model)}, and perhaps 'labels', got {got}") from error
 
 
 def _refuse_other_precision(model: nn.Module, inputs: Any, error: Exception) -> None:
@@ -294,12 +347,10 @@ def _is_batch(item: Any) -> bool:
 
 def _check_arguments(model: nn.Module, arguments: tuple[Any, ...]) -> None:
     """Raise for a tuple that does not match the model's arguments, such as inputs and labels."""
-    try:
-        expected = inspect.signature(model.forward)
-    except (TypeError, ValueError):  # TorchScript
+    if not (known := _signature(model)):
         return
     try:
-        expected.bind(*arguments)
+        inspect.Signature([*known.values()]).bind(*arguments)
     except TypeError as error:
         raise ValueError(
             f"inputs: expected the arguments of {type(model).__name__}.forward, got a tuple of "

@@ -69,7 +69,7 @@ def class_indices(
         advice = "labels.argmax(-1) if they are one-hot, " if labels.dim() > 1 else ""
         raise ValueError(
             f"{name}: expected labels that are class indices, which are whole numbers, got {labels.dtype} "
-            f"(pass {advice}labels.long() if they are indices; values to be regressed have no classes)"
+            f"(pass {advice}labels.long() if they are indices; say task='regression' if they are values of one)"
         )
     indices = labels.long()
     if not reads:

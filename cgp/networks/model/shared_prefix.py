@@ -178,7 +178,8 @@ class _Recorder:
         wrapped += [(b, "gaussian", self._condition) for b in self.blocks if hasattr(b, "gaussian")]
         before = [(module, name, vars(module).get(name)) for module, name, _ in wrapped]
         for module, name, wrapper in wrapped:
-            _override(module, name, functools.partial(wrapper, module, name, getattr(module, name)))
+            method = getattr(module, name)
+            _override(module, name, functools.update_wrapper(functools.partial(wrapper, module, name, method), method))
         try:
             yield
         finally:

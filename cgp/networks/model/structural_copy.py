@@ -7,6 +7,7 @@ from collections import OrderedDict
 from types import MethodType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,10 +17,9 @@ __all__ = ["check_module", "structural_copy", "uncompiled", "with_own_buffers"]
 def check_module(model: object) -> None:
     """Raise for a model of another library."""
     if not isinstance(model, nn.Module):
-        raise TypeError(
-            f"model: expected a torch.nn.Module, got {type(model).__name__} (another library's model: "
-            "torch.nn.Identity() with its logits as inputs, [(logits, labels)], or cgp assess FILE.npz)"
-        )
+        saved = "cgp.assess(torch.nn.Identity(), [(logits, labels)]), or cgp assess FILE on the command line"
+        whose = "saved logits" if isinstance(model, Tensor | np.ndarray) else "another library's model, by its logits"
+        raise TypeError(f"model: expected a torch.nn.Module, got {type(model).__name__} ({whose}: {saved})")
 
 
 def uncompiled(model: nn.Module) -> nn.Module:

@@ -35,6 +35,7 @@ __all__ = [
     "as_assessed",
     "forget_held_out",
     "has_settings",
+    "method_of",
     "settings_of",
     "source_of",
     "with_settings",
@@ -255,6 +256,18 @@ def _said(model: nn.Module) -> str:
     }
     own = type(model).extra_repr(model)
     return ", ".join([*filter(None, [own]), *(f"{name}={part}" for name, part in parts.items() if part)])
+
+
+def method_of(model: nn.Module, task: Task) -> str:
+    """What a model predicts by, in the words of a report: its method, and the temperature or that there is a scale."""
+    way, temperature = settings_of(model).method, logit_temperature(model)
+    label = way.label if way is not None else "posterior" if stochastic_layers(model) else ""
+    parts = {
+        label: label not in ("", task.parameter),
+        f"temperature {temperature:.4g}": task.has_classes and temperature != 1.0,
+        "scale": settings_of(model).scale is not None,
+    }
+    return " + ".join(name for name, is_so in parts.items() if is_so) or "as trained"
 
 
 def as_assessed(model: nn.Module) -> nn.Module:

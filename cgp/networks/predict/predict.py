@@ -20,14 +20,14 @@ from cgp.networks.model.fingerprints import (
     logit_temperature,
     modules_with_temperature,
 )
-from cgp.networks.model.inputs import Batch, input_batches, model_device, refuse_labels_apart, to_device
+from cgp.networks.model.inputs import Batch, check_labelled, input_batches, model_device, refuse_labels_apart, to_device
 from cgp.networks.model.progress import Progress, progressing
 from cgp.networks.model.repeated import check_unseen, kept_keys, keys_of
 from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.tasks import Task, as_task
 
 from .drawing import Draws, check_samples, checked_labels, draw_noises, seeds_from
-from .method import has_settings, settings_of, source_of, with_settings
+from .method import has_settings, method_of, settings_of, source_of, with_settings
 from .prediction import Prediction, joined, token_layout
 
 __all__ = ["predict", "predict_batches", "with_held_out"]
@@ -272,6 +272,7 @@ def _prediction(
         limits=limits,
         labels=part.labels,
         source=source,
+        method=method_of(model, part.task),
     )
 
 
@@ -313,6 +314,7 @@ def with_held_out(model: nn.Module, data: Any, num_samples: int = 16, **options:
 
     def read() -> Iterator[Batch]:
         for batch in input_batches(model, data, batch_size, name="data"):
+            check_labelled(model, batch, "data")
             keys.extend(keys_of(batch) if len(known) else ())
             yield batch
 

@@ -80,6 +80,7 @@ class Prediction(Guarantees):
         held_out: the prediction of labelled inputs that the model keeps (:func:`cgp.with_held_out`), or None.
         source: the weights, the calibration and the options that made it, which those of a held-out prediction have to
             be; None if unknown.
+        method: what it is by, in the words of a report, such as "posterior + temperature 1.2"; "" if unknown.
 
     Example:
         >>> from torch import nn
@@ -106,6 +107,7 @@ class Prediction(Guarantees):
     limits: dict[str, float] = field(default_factory=dict)
     held_out: Prediction | None = field(default=None)
     source: Source | None = field(default=None, repr=False)
+    method: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ood", _Scores(self.ood))
@@ -113,7 +115,8 @@ class Prediction(Guarantees):
     def __repr__(self) -> str:
         """One line."""
         shape = " × ".join(map(str, self.mean.shape))
-        parts = [f"{self.task or 'embedding'}", f"{shape} outputs", counted(self.num_samples, "draw")]
+        parts = [*filter(None, [self.task or "embedding", self.method])]
+        parts += [f"{shape} outputs", counted(self.num_samples, "draw")]
         named = ("total", self.total), ("epistemic", self.epistemic)
         parts += [f"{name} {float(values.float().mean()):.3g}" for name, values in named if values is not None]
         return f"Prediction({', '.join(parts)})"

@@ -141,7 +141,10 @@ class Regression(_Values):
                 "method='scale'; cgp.assess compares others)"
             )
         if not ranks and (tolerance is None or not tolerance > 0.0):
-            raise ValueError(f"tolerance: expected a positive error that is no mistake, got {tolerance!r}")
+            raise ValueError(
+                "tolerance: expected the largest error that counts as right, above 0 and in the units of the values, "
+                f"got {tolerance!r}"
+            )
         sure = -total if tolerance is None else torch.special.erf(tolerance / (2.0 * total).sqrt())
         return sure.masked_fill(~known, -torch.inf)
 

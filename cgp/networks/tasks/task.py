@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cgp.networks.model.diagnostics import Features, pooled_features
-from cgp.networks.model.inputs import Batch, input_batches, logits_of, model_device, to_device
+from cgp.networks.model.inputs import Batch, check_labelled, input_batches, logits_of, model_device, to_device
 from cgp.networks.model.named import Named
 from cgp.spelling import meant
 
@@ -115,6 +115,7 @@ class Task(Named, argument="task"):
             )
         batch = None
         for batch in input_batches(model, iter(data) if _are_batches(data) else data, name=name):
+            check_labelled(model, batch, name)
             labels = self.labels(batch.labels, name=name, every=every)
             yield Batch(*to_device((batch.inputs, labels), model_device(model)))
         if batch is None:

@@ -102,9 +102,9 @@ def test_the_reason_for_no_answer_is_that_of_abstain(saved, capsys):
     assert threshold(right, round(float(least) - 0.01, 2), 0.95) is None
     network, batch = torch.nn.Identity(), [(torch.from_numpy(held_out["logits"]), torch.from_numpy(held_out["labels"]))]
     with pytest.warns(UserWarning, match="one draw"):
-        known = cgp.predict(network, batch)
+        known, new = cgp.predict(network, batch), cgp.predict(network, batch[0][0][1:])
     with pytest.warns(UserWarning, match=f"abstain: e{why}"):
-        known.abstain(risk=0.05, level=0.95, held_out=known)
+        new.abstain(risk=0.05, level=0.95, held_out=known)
 
 
 def test_the_level_is_that_of_the_risk(saved, capsys):
@@ -455,10 +455,19 @@ def _saved(row):
         (
             b"logits,labels",
             [],
-            "expected an .npz of logits and labels, got a file of another kind, such as text: ",
+            "expected an .npz or .csv of logits and labels, got a file of another kind, such as text (np.savez(file, ",
         ),
         ({"labels": np.zeros(4, int)}, [], "expected logits or probabilities, got ['labels']"),
-        ({"scores": np.zeros(4), "y": np.zeros(4)}, [], "expected logits or probabilities, got ['scores', 'y']"),
+        (
+            {"scores": np.zeros(4), "y": np.zeros(4)},
+            [],
+            "expected logits or probabilities, got ['scores', 'y'] (np.sav",
+        ),
+        (
+            {"logit": np.zeros(4), "label": np.zeros(4)},
+            [],
+            "got ['logit', 'label']; did you mean 'logits', 'labels'? (",
+        ),
         (
             {"logits": np.zeros((4, 2)), "probabilities": np.full((4, 2), 0.5)},
             [],
@@ -470,6 +479,7 @@ def _saved(row):
             "got shape (4,) (of one number z (N,) for the second of two classes save np.stack([0 * z, z], 1))",
         ),
         ({"probabilities": np.ones((4, 1)), "labels": np.zeros(4, int)}, [], "save np.stack([1 - z, z], 1))"),
+        ({"logits": np.zeros((4, 2)), "label": np.zeros(4)}, [], "got only logits, label; did you mean 'labels'? (np"),
         ({"logits": np.zeros((4, 2)), "y": np.zeros(4)}, [], "expected labels (4,), got only logits, y (np.savez("),
         (_GOOD | {"labels": np.zeros(3, int)}, [], "expected labels (4,), one for each input, got (3,)"),
         (_GOOD | {"labels": np.zeros(4)}, [], "of integers, got float64 (4,) (save labels.astype(int), from 0 as"),
@@ -521,6 +531,64 @@ def test_what_cannot_be_assessed_is_said_in_a_line(arrays, arguments, message, t
     assert done.stderr.startswith("cgp assess: ")
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def written(path, names, rows, delimiter=",", decimal="."):
+    """A table as text, and its path."""
+    lines = [delimiter.join(str(cell).replace(".", decimal) for cell in row) for row in [names, *rows]]
+    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    return path
+
+
+def test_a_table_as_text_gives_the_report_of_the_arrays(saved, tmp_path, capsys):
+    """Labels are numbers or the names of columns, in any column; probabilities and logits are told apart."""
+    rng = np.random.default_rng(1)
+    logits, p = 4.0 * (truth := rng.normal(size=(300, 3))), softmax(truth, -1)
+    labels, likely = (np.cumsum(p, 1) < rng.random((300, 1))).sum(1), softmax(logits, -1)
+    names, reports = ["cat", "dog", "cow"], []
+    arrays = [{"logits": logits}, {"probabilities": likely}]
+    bare = {"logits": None, "features": None, "labels": labels}
+    paths = [saved(f"{n}.npz", 300, **bare | each) for n, each in enumerate(arrays)]
+    named = [[names[label], *row] for label, row in zip(labels, likely, strict=True)]
+    paths.append(written(tmp_path / "last.csv", ["a", "b", "c", "labels"], np.c_[logits, labels].tolist()))
+    paths.append(written(tmp_path / "named.csv", ["Label", *names], named, ";", ","))
+    for path in paths:
+        assert commands.main(["assess", str(path)]) == 0
+        reports.append(capsys.readouterr().out)
+    assert reports[2:] == reports[:2]
+    new, table = written(tmp_path / "new.csv", names, likely.tolist()), tmp_path / "answers.csv"
+    assert commands.main(["assess", str(paths[3]), "--answer", str(new), str(table)]) == 0
+    np.testing.assert_array_equal(rows_of(table)["class"], logits.argmax(-1))
+
+
+@pytest.mark.parametrize(
+    ("names", "row", "message"),
+    [
+        ("a b", [0.5, 0.5], "expected labels (4,), got only probabilities (np.savez(file, logits=..., labels=...) wri"),
+        ("id a b label", [7, 0.4, 0.6, 0], "got whole numbers in 'id' alone: call it 'label' if it holds the labels,"),
+        ("id a b label", [7, -0.4, 0.6, 0], "got whole numbers in 'id' alone: call it 'label' if it holds the labels,"),
+        ("a b label", [1.5, 0.6, 0], "got rows that sum to 2.1 … 2.1 and values to 1.5: subtract the largest of its"),
+        ("a b label", [-0.5, 1.5, 0], "got rows that sum to 1 and -0.5: subtract the largest of its row from each"),
+        ("a b label", [60.5, 39.5, 0], "got rows that sum to 100, such as percentages: divide them by 100"),
+        ("file a b label", ["x.png", 0.4, 0.6, 0], "'file': expected numbers of a class, got 'x.png' in line 2 (lea"),
+        ("a b label", [0.4, "", 0], "'b': expected numbers of a class, got '' in line 2 (leave out what is no class"),
+        ("p label", [0.4, 0], "for each of two classes or more, got 'p', 'label' (of one p for the second of two"),
+        ("a b label", [0.4, 0.6, "c"], "expected labels that are whole numbers from 0, or columns ('a', 'b'), got 'c'"),
+        ("a b label", [0.4, 0.6, 2], "expected labels in 0 … 1, got 2 … 2 (leave out inputs of other classes)"),
+    ],
+)
+def test_a_table_that_may_be_read_in_two_ways_is_refused(names, row, message, tmp_path, capsys):
+    path = written(tmp_path / "in.csv", names.split(), [row] * 4)
+    assert commands.main(["assess", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def test_one_array_is_refused_with_what_joins_it_to_the_labels(tmp_path, capsys):
+    np.save(tmp_path / "p.npy", np.zeros((4, 2)))
+    assert commands.main(["assess", str(tmp_path / "p.npy")]) == 2
+    assert "got one array: np.savez('p.npz', logits=np.load('p.npy'), labels=...) joins" in capsys.readouterr().err
 
 
 def test_other_files_must_fit_the_labelled_one(saved, capsys):

@@ -72,6 +72,7 @@ def test_the_band_of_a_risk_is_wilsons_interval():
     for highlight in (None, "b"):
         ax = risk_coverage(pairs, highlight=highlight, ax=Figure().add_subplot())
         (band,) = ax.collections
+        assert band.get_label() == ("± 2 standard errors" if highlight else "a ± 2 standard errors")
         confidence, correct = pairs[highlight or "a"]
         wrong, edges = ~correct[np.argsort(-confidence)], band.get_paths()[0].vertices
         for count in (20, 41, 60):
@@ -91,7 +92,7 @@ def test_risk_coverage_starts_at_twenty_answers_if_there_are_more(count, drawn):
 def test_one_method_stands_out():
     pair = ([0.9, 0.6], [True, False])
     ax = risk_coverage({"a": pair, "b": pair, "c": pair}, highlight="b", ax=Figure().add_subplot())
-    assert legend(ax) == ["AURC 250.0 ‰"]
+    assert legend(ax) == ["AURC 250.0 ‰", "± 2 standard errors"]
     a, b, c = (line.get_color() for line in ax.lines)
     assert a == c != b
 

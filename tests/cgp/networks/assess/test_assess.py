@@ -1,9 +1,11 @@
 """The assessment against the same comparison by hand."""
 
+import base64
 import copy
 import dataclasses
 import math
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
@@ -121,7 +123,16 @@ def test_the_report_can_be_read(report):
     assert {*frame} == {*report.scores["temperature"], "nll_change", "nll_change_error"} > {"risk80", "ece_chance"}
     assert frame.loc["temperature", "nll"] == report.scores["temperature"]["nll"]
     assert frame.loc["temperature", "nll_change_error"] == report.differences["temperature"]["nll"].error
-    assert report.to_html().startswith("<section><p>")
+    open_before, page = plt.get_fignums(), report.to_html()
+    assert page.startswith("<section><p>")
+    png = page.partition('src="data:image/png;base64,')[2].partition('"')[0]
+    assert base64.b64decode(png).startswith(b"\x89PNG")
+    assert plt.get_fignums() == open_before
+
+
+def test_a_page_without_matplotlib_has_no_picture(report, monkeypatch):
+    monkeypatch.setattr("cgp.networks.assess.assessment.find_spec", lambda name: None)
+    assert report.to_html().endswith("</pre></section>")
 
 
 def test_a_report_is_a_line_in_a_shell_and_tables_in_a_notebook(report):
@@ -129,6 +140,23 @@ def test_a_report_is_a_line_in_a_shell_and_tables_in_a_notebook(report):
     assert repr(report) == f"Assessment({', '.join([report.method, *detectors])}, 400 labels)"
     assert detectors
     assert report._repr_html_() == report.to_html()
+
+
+def test_a_prediction_names_the_method_that_it_is_by(report):
+    """As the rows of the report do, with the temperature where it is not 1."""
+    for row in report.scores:
+        found, fitted = cgp.predict(report.apply(trained(), row, ()), X[800:802], 2, seed=0), report.choices[row]
+        parts = {row.removeprefix("widest ").partition(" + ")[0]: True, "temperature": fitted.parameter != 1.0}
+        named = {"temperature": f"temperature {fitted.parameter:.4g}"}
+        expected = " + ".join(named.get(part, part) for part, is_so in parts.items() if is_so)
+        assert found.method == expected
+        assert repr(found).startswith(f"Prediction(classification, {expected}, 2 × 10 outputs, ")
+
+
+def test_a_fitted_detector_is_printed_by_its_name_and_limit(report):
+    detector = report.fitted["energy"]
+    assert repr(detector) == f"Detector(energy, flags above {detector.threshold(0.05):.4g})"
+    assert repr(cgp.Detector("Mahalanobis + energy")) == "Detector(Mahalanobis + energy, not fitted)"
 
 
 BETTER, LEVEL, HARM, SMALL = (-0.03, 0.01), (-0.01, 0.005), (0.076, 0.0309), (-0.001, 0.0001)
@@ -252,7 +280,7 @@ def test_labels_of_which_no_prediction_tells_anything_are_asked_about(report):
         assert found.sentence.partition("% ")[2].startswith(doubt)
         assert float(found.sentence.partition("%")[0]) / 100 == pytest.approx(found.scores["as trained"]["accuracy"])
         assert found.method == "as trained"
-        assert found.sentence.endswith("Use the model as it is, if at all.")
+        assert str(found).endswith("Use the model as it is, if at all.")
     assert "by chance" not in report.sentence
 
 
@@ -278,6 +306,7 @@ def test_no_temperature_at_the_end_of_its_search_is_recommended():
     found = assess(nn.Identity(), [(logits, y)], compare=[])
     assert found.choices["temperature"].parameter == pytest.approx(1e4)
     assert found.method == "as trained"
+    assert "report.apply" not in str(found)
     doubt = "60.0% of answers are right, and no temperature makes their probabilities better than equal ones: "
     assert found.sentence.startswith(f"{doubt}these logits say nothing of the labels that a temperature could use")
 
@@ -294,6 +323,7 @@ def test_a_read_out_that_knows_the_labels_is_advised_at_chance(report):
     advised = dataclasses.replace(report, outcomes=outcomes, **options)
     assert advised.method == method
     assert "no more than by chance: these logits say nothing of the labels. Use a GP read-out" in advised.sentence
+    assert "model = report.apply(model)" in str(advised)
     neither = dataclasses.replace(report, outcomes=outcomes | {method: nothing}, **options)
     assert neither.method == "as trained"
     assert neither.sentence.endswith("Use the model as it is, if at all.")
@@ -394,7 +424,7 @@ def test_the_picture_shows_the_recommended_methods(report):
     changed = dataclasses.replace(report, beyond=likely, least=least, detection={"noise": detectors((0.1, 0.01))})
     assert titles(changed) == ["as trained", "temperature", "posterior + temperature"]
     panel = changed.plot().axes[-1]
-    assert panel.get_xlabel() == "AUROC ± 2 standard errors"
+    assert panel.get_xlabel() == "AUROC ± 2 standard errors (chance: 0.5)"
     of_methods = {line.get_color() for line in changed.plot().axes[-2].lines}
     assert of_methods.isdisjoint(bar.lines[0].get_color() for bar in panel.containers)
     assert panel.get_title("left") == "noise"
@@ -406,13 +436,26 @@ def test_the_picture_shows_the_recommended_methods(report):
 
 def test_of_one_set_every_score_has_a_row_and_the_advised_one_a_colour(report):
     """There is room for them, and their names need no legend."""
-    one = {"noise": detectors((0.1, 0.01), (0.0, 0.01), names=("energy", "entropy"))}
+    one = {"noise": detectors((0.1, 0.01), (0.0, 0.01), names=("energy", "entropy"), plain=0.6)}
     panel = dataclasses.replace(report, detection=one).plot().axes[-1]
     assert [text.get_text() for text in panel.get_yticklabels()] == ["1 - confidence", "energy", "entropy"]
     assert [text.get_text() for text in panel.get_legend().get_texts()] == ["chance"]
     first, energy, entropy = (bar.lines[0].get_color() for bar in panel.containers)
     assert len({first, energy, entropy}) == 3
     assert entropy == PALER
+
+
+@pytest.mark.parametrize("sets", [{"noise"}, {"noise", "far"}])
+@pytest.mark.parametrize("plain", [0.6, 0.8])
+def test_the_axis_of_detection_begins_where_the_scores_lie(sets, plain, report):
+    """Chance, which the label of the axis says, is drawn where it is near."""
+    scores = dict.fromkeys(sets, detectors((0.1, 0.01), plain=plain))
+    panel = dataclasses.replace(report, detection=scores).plot().axes[-1]
+    has_chance = "chance" in panel.get_legend_handles_labels()[1]
+    assert has_chance == (plain == 0.6)
+    assert (panel.get_xlim()[0] < 0.5) == has_chance
+    assert has_chance or plain - 0.05 < panel.get_xlim()[0] < plain - 0.02
+    plt.close()
 
 
 def test_a_score_has_one_look_in_every_report(report):
@@ -431,7 +474,7 @@ def test_a_score_has_one_look_in_every_report(report):
 
 def test_what_the_picture_says_is_said_once_and_covers_nothing(report):
     """One legend of all reliability diagrams, the others above their panels, and one set of inputs in a low one."""
-    one = {"noise": detectors((0.1, 0.01))}
+    one = {"noise": detectors((0.1, 0.01), plain=0.6)}
     figure = dataclasses.replace(report, detection=one).plot()
     FigureCanvasAgg(figure).draw()
     (above,) = (part.legends[0] for part in figure.subfigs if part.legends)
@@ -456,7 +499,8 @@ def test_the_risk_by_coverage_alone_is_no_wider_than_beside_detectors(report):
         widths.append(risk.get_window_extent().width)
     assert widths[0] == pytest.approx(widths[1], rel=0.1)
     risk, free = alone.plot().axes[-2:]
-    assert [text.get_text() for text in free.get_legend().get_texts()] == [line.get_label() for line in risk.lines]
+    assert [text.get_text() for text in free.get_legend().get_texts()] == risk.get_legend_handles_labels()[1]
+    assert [text.get_text() for text in free.get_legend().get_texts()][1] == "as trained ± 2 standard errors"
 
 
 def test_every_detector_is_shown_beside_the_name_of_its_set(report):
@@ -578,6 +622,12 @@ def test_a_model_of_another_library_is_refused(call):
     given = [[(X[:20], Y[:20])]] if call in (assess, calibrate, cgp.predict) else []
     with pytest.raises(TypeError, match="model: expected a torch.nn.Module, got LogisticRegression .*cgp assess"):
         call(LogisticRegression(), *given)
+
+
+@pytest.mark.parametrize("values", [X[:20], X[:20].numpy()])
+def test_logits_in_place_of_a_model_are_refused_with_the_call(values):
+    with pytest.raises(TypeError, match=r"saved logits: cgp.assess\(torch.nn.Identity\(\), \[\(logits, labels\)\]\)"):
+        assess(values, Y[:20])
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,22 @@ def test_sets_and_intervals_by_too_few_labels_say_how_many_they_need():
     assert sets.all(0).tolist() == [True, False, True, True]
     few = gaussian(torch.zeros(8, 2), 1.0, torch.ones(8, 2))
     with pytest.warns(UserWarning, match="intervals: every interval is infinite: .* needs at least 9 .* values, got 8"):
-        assert few.intervals(0.9, held_out=few).isinf().all()
+        assert gaussian(torch.ones(4, 2), 1.0, None).intervals(0.9, held_out=few).isinf().all()
+
+
+def test_a_guarantee_for_the_inputs_that_gave_it_is_warned_of():
+    """Of whatever rule; of other inputs, also as many, nothing is said."""
+    model, x, y = model_and_data(count=400)
+    guarded = with_held_out(model, [(x[:200], y[:200])])
+    own, new = predict(guarded, x[:200]), predict(guarded, x[200:])
+    for ask in (lambda p: p.sets(0.9), lambda p: p.abstain(risk=0.9, level=0.9)):
+        with pytest.warns(UserWarning, match="other inputs than those that are predicted, got the same ones") as caught:
+            ask(own)
+        assert caught[0].filename == __file__
+        ask(new)
+    values = gaussian(x[:200, :2].double(), 1.0, x[:200, :2])
+    with pytest.warns(UserWarning, match="got the same ones"):
+        values.intervals(0.9, held_out=values)
 
 
 def test_sets_are_the_smallest_ones_by_default():
@@ -316,7 +331,7 @@ def test_intervals_are_normalised_residuals():
 
 def test_what_guarantees_nothing_is_refused():
     model, x, y = model_and_data(100)
-    known, plain = predict(model, [(x, y)]), predict(model, x)
+    known, plain = predict(model, [(x, y)]), predict(model, x[1:])
     with pytest.raises(ValueError, match="held_out: expected a prediction of labelled inputs that neither trained"):
         plain.sets()
     with pytest.raises(ValueError, match="held_out: expected a prediction of labelled inputs that neither trained"):
@@ -377,7 +392,7 @@ def test_a_regression_withholds_what_its_variance_says():
     wrong = 2 * norm.sf(3.0 / np.arange(1.0, 6.0))
     kept = int((np.cumsum(wrong[:4]) / np.arange(1, 5) <= 0.2).sum())
     assert (~prediction.abstain(risk=0.2, tolerance=3.0)[:, 0]).sum() == kept == 3
-    with pytest.raises(ValueError, match="tolerance: expected a positive error"):
+    with pytest.raises(ValueError, match="tolerance: expected the largest error that counts as right"):
         prediction.abstain(risk=0.2)
     same = gaussian(torch.zeros(4, 1, dtype=torch.float64), 1.0, None)
     with pytest.raises(ValueError, match="coverage: expected variances that order the answers"):
@@ -421,7 +436,8 @@ def test_what_is_not_a_number_is_withheld_and_its_set_has_every_class():
             assert torch.equal(sets[4:], others[4:])
     real = (broken < 3e38).all(-1)
     holes, without = predict(model, [(broken, y[600:])]), predict(model, [(broken[real], y[600:][real])])
-    assert torch.equal(prediction.sets(0.9, held_out=holes), prediction.sets(0.9, held_out=without))
+    some = predict(model, broken[1:])
+    assert torch.equal(some.sets(0.9, held_out=holes), some.sets(0.9, held_out=without))
 
 
 def test_intervals_and_answers_of_a_regression_that_are_not_numbers():

@@ -234,5 +234,5 @@ def test_what_is_no_regression_is_refused():
         calibrate(model, [(x, y)], task="ranking")
     with pytest.raises(ValueError, match="labels: expected finite numbers, got NaN or infinity in row 0"):
         GPReadout(x, y * torch.inf, task="regression")
-    with pytest.raises(ValueError, match="values to be regressed have no classes"):
+    with pytest.raises(ValueError, match="say task='regression' if they are values of one"):
         calibrate(model, [(x, y)], method="temperature")  # never guessed in silence

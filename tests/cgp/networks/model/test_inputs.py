@@ -64,6 +64,29 @@ def test_calls():
     assert [call_model(Sum(), inputs) for inputs in (1, (1, 2), [1, 2], {"x": 1, "y": 3})] == [1, 3, 3, 4]
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (cgp.assess, "data: expected dicts with 'labels' and the arguments of Linear.forward, 'input', got 'x', 'y'"),
+        (cgp.calibrate, "data: expected dicts with 'labels' and the arguments of Linear.forward, 'input', got 'x',"),
+        (cgp.with_held_out, "data: expected dicts with 'labels' and the arguments of Linear.forward, 'input', got 'x"),
+        (cgp.predict, "inputs: expected the arguments of Linear.forward, 'input', and perhaps 'labels', got 'x', 'y'"),
+    ],
+)
+def test_a_dict_with_other_keys_is_refused_by_their_names(call, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        call(nn.Linear(2, 3), iter([{"x": torch.zeros(40, 2), "y": torch.zeros(40).long()}]))
+
+
+def test_a_type_error_of_a_model_itself_is_left_as_it_is():
+    class Broken(nn.Linear):
+        def forward(self, x, **others):
+            return x.tolist() + "a"
+
+    with pytest.raises(TypeError, match="can only concatenate"):
+        call_model(Broken(2, 2), {"x": torch.ones(1, 2).double(), "other": 2})
+
+
 def test_logits_of_outputs():
     class Output:
         logits = torch.zeros(2)
