@@ -42,7 +42,7 @@ help: ## Say what can be made
 
 install: $(INSTALLED) ## Create the virtual environment and install the pinned versions (the targets below do so themselves)
 
-demo: $(INSTALLED) ## Train and compare on real images; report.html and tables in runs/demo (DEMO_ARGS="..." adds options)
+demo: $(INSTALLED) ## Fill a table, train networks, assess one; report.html in runs/demo (DEMO_ARGS="..." adds options)
 	$(BIN)/python -m experiments demo $(DEMO_ARGS)
 
 demo-quick: $(INSTALLED) ## The same in a minute on two quiet cores, into runs/demo-quick, to see that everything works

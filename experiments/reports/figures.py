@@ -15,7 +15,7 @@ from experiments.atomic_files import read_arrays
 from experiments.evaluation import mean_probabilities, uncertainty
 from experiments.reports.scores import Result
 
-__all__ = ["Panel", "Section", "sections"]
+__all__ = ["Panel", "Section", "as_png", "sections"]
 
 Methods = Mapping[str, Sequence[Result]]
 
@@ -65,7 +65,7 @@ def sections(methods: Methods) -> Iterator[Section]:
         for key, results in methods.items():
             figure = draw(key, methods)
             if figure is not None:
-                panels.append(Panel(f"{name}-{key.replace('/', '-')}", results[0].label, _png(figure)))
+                panels.append(Panel(f"{name}-{key.replace('/', '-')}", results[0].label, as_png(figure)))
         if panels:
             yield Section(name, title, sentence, panels)
 
@@ -77,10 +77,11 @@ def _drawn(draw: Callable[[Axes], object], height: float) -> Figure:
     return figure
 
 
-def _png(figure: Figure) -> bytes:
+def as_png(figure: Figure, dpi: int = _DOTS) -> bytes:
+    """A picture as the bytes of its file."""
     with style():
         buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=_DOTS)
+        figure.savefig(buffer, format="png", dpi=dpi)
     return buffer.getvalue()
 
 

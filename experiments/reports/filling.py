@@ -1,6 +1,5 @@
 """The demo's table: the air over New York, of which weeks are hidden, filled, scored on what was hidden, drawn."""
 
-import io
 import warnings
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ from cgp.tables.imputer import CorrelatedGPImputer
 from cgp.tables.referee.baselines import LaggedRidge, LinearInterpolation
 from experiments.atomic_files import write_atomically
 from experiments.grids import Cell, Grid
+from experiments.reports.figures import as_png
 
 __all__ = ["Filling", "fill_air"]
 
@@ -71,11 +71,9 @@ def _air() -> Any:
 
 
 def _drawn(imputer: CorrelatedGPImputer) -> bytes:
-    buffer = io.BytesIO()
     figure = Figure(figsize=(9.0, 7.0), layout="constrained")
     imputer.plot(figure)
-    figure.savefig(buffer, format="png", dpi=120)
-    return buffer.getvalue()
+    return as_png(figure, dpi=120)
 
 
 def _grid(fillings: dict[str, Any], whole: Any, hidden: Any, inside: float) -> Grid:
