@@ -42,11 +42,11 @@ help: ## Say what can be made
 
 install: $(INSTALLED) ## Create the virtual environment and install the pinned versions (the targets below do so themselves)
 
-demo: $(INSTALLED) ## Train and compare on real images; report.html and tables in runs/demo (DEMO_ARGS="..." adds options)
-	$(BIN)/python -m experiments demo $(DEMO_ARGS)
+demo: $(INSTALLED) ## Fill a table, train networks, assess one; report.html in runs/demo (DEMO_ARGS="..." adds options)
+	$(TEST_ENV) $(BIN)/python -m experiments demo $(DEMO_ARGS)
 
 demo-quick: $(INSTALLED) ## The same in a minute on two quiet cores, into runs/demo-quick, to see that everything works
-	$(BIN)/python -m experiments demo --quick --out runs/demo-quick $(DEMO_ARGS)
+	$(TEST_ENV) $(BIN)/python -m experiments demo --quick --out runs/demo-quick $(DEMO_ARGS)
 
 bench-quick: $(INSTALLED) ## Rerun one cell of TSI-Bench in a minute or two (CGP_DATA=FOLDER has airquality/AirQualityUCI.csv.xz)
 	@test -n "$$CGP_DATA" || { echo "bench-quick: expected CGP_DATA, a folder with airquality/AirQualityUCI.csv.xz (UCI 360)"; exit 2; }

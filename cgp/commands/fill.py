@@ -110,7 +110,7 @@ def _add_file(group: Any) -> None:
         action="extend",
         default=[],
         metavar="CODE",
-        help="what stands for a missing value: -999, ND; < for all that begins so; none: no other code",
+        help="what stands for a missing value: -999, ND; < for all that begin with it; none: no other code",
     )
     group.add_argument("--half-limits", action="store_true", help="values below a limit, such as <0.5, are half of it")
     group.add_argument(

@@ -53,7 +53,8 @@ def _reference(results: Mapping[str, Sequence[Result]]) -> Choice:
 def _honesty(results: Sequence[Result]) -> str:
     accuracy, confidence = statistic(results, "accuracy"), statistic(results, "confidence")
     gap = confidence.mean - accuracy.mean
-    state = f"{'over' if gap > 0 else 'under'}-confident by {100 * abs(gap):.1f} points"
+    points = abs(round(100 * confidence.mean, 1) - round(100 * accuracy.mean, 1))  # of the figures that are shown
+    state = f"{'over' if gap > 0 else 'under'}-confident by {points:.1f} points"
     return (
         f"{_label(results)} is right on {accuracy.text(100, 1)} % of the test inputs and claims "
         f"{confidence.text(100, 1)} %: {'honest on average' if abs(gap) < _POINT else state} "
@@ -103,17 +104,17 @@ def _take(chosen: Choice, reference: Choice, *, alone: bool) -> str:
         lost = _gain((best, False), chosen) if cooled else Statistic(math.nan, math.nan)
         if lost.mean > 0:  # the previous sentence is about a temperature
             kept = f"take {_label(best)} as it is, or look for what sets the two apart"
-            return f"On the validation inputs a temperature helps, on the test inputs it loses {_by(lost)}: {kept}."
+            return (
+                f"A temperature helps on the validation inputs, but is worse on the test inputs by {_by(lost)}: {kept}."
+            )
         return f"Take {_label(best)}{' with a temperature' if cooled else ' as it is'} ({numbers}){others}."
     gain, against = _gain(chosen, reference), _named(reference)
     if math.isnan(gain.mean):
         return f"By validation NLL take {_named(chosen)} ({numbers})."
-    by = _by(gain)
     if gain.mean > _CERTAIN * gain.sd:
-        return f"Take {_named(chosen)} ({numbers}): over {against} it gains {by} on the test inputs."
-    state = "none" if gain.mean < 0 else _standing(gain)
+        return f"Take {_named(chosen)} ({numbers}): its NLL on the test inputs is {_than(against, gain)}."
     what = f"{_named(chosen)} has the smallest validation NLL (on the test inputs: {numbers})"
-    return f"{against} suffices: {what}, but its gain over {against} on the test inputs, {by}, is {state}."
+    return f"{against} suffices: {what}, but there its NLL is {_than(against, gain)}, {_standing(gain)}."
 
 
 def _leader(results: Mapping[str, Sequence[Result]], choice: Choice, reference: Choice) -> str:
@@ -129,8 +130,8 @@ def _leader(results: Mapping[str, Sequence[Result]], choice: Choice, reference: 
         return ""
     gain = _gain((leader, False), (reference[0], False))
     return (
-        f"{_label(leader)} has the best mean in {best.count(leader)} of {len(best)} columns; over "
-        f"{_label(reference[0])} it gains {_by(gain)} on the test inputs, {_standing(gain)}."
+        f"{_label(leader)} has the best mean in {best.count(leader)} of {len(best)} columns; its NLL on the test "
+        f"inputs is {_than(_label(reference[0]), gain)}, {_standing(gain)}."
     )
 
 
@@ -139,8 +140,13 @@ def _standing(gain: Statistic) -> str:
     return "within its error" if errors <= 1 else f"{'within' if errors <= _CERTAIN else 'beyond'} twice its error"
 
 
+def _than(other: str, gain: Statistic) -> str:
+    return f"{'worse' if gain.mean < 0 else 'better'} than that of {other} by {_by(gain)}"
+
+
 def _by(gain: Statistic) -> str:
-    return f"{gain.mean:+.3f} ± {gain.sd:.3f} nats".replace("-", "−")
+    """The size of a difference, without a sign: the words before it say which way it goes."""
+    return f"{abs(gain.mean):.3f} ± {gain.sd:.3f} nats"
 
 
 def _named(choice: Choice) -> str:

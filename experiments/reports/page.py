@@ -17,6 +17,7 @@ from experiments.atomic_files import write_atomically, write_text
 from experiments.evaluation import DETECTORS
 from experiments.grids import Cell, Fitted, Grid, as_markdown, escape, write_csv
 from experiments.reports.answer import answer, findings
+from experiments.reports.assessed import Assessed
 from experiments.reports.figures import Section, sections
 from experiments.reports.filling import Filling
 from experiments.reports.scores import COLUMNS, Result, Statistic, cells, methods, score, statistic
@@ -31,12 +32,17 @@ _MINOR = 4  # columns after these are hidden on a narrow screen
 
 
 def report(
-    runs: Sequence[Run], out: Path, protocol: str = "pooled", *, filling: Filling | None = None
+    runs: Sequence[Run],
+    out: Path,
+    protocol: str = "pooled",
+    *,
+    filling: Filling | None = None,
+    assessed: Assessed | None = None,
 ) -> list[RenderableType]:
     """Write `report.html`, `results.csv`, `results.md`, `sets.csv`, `detection.csv` and `pictures/` of complete runs.
 
     Rows of the table are methods, seeds give the spread; the table and the answer are returned for the terminal. A
-    filled table stands before them, and the terminal then has only the findings.
+    filled table and an assessed network stand before them; the terminal then has only the findings.
     """
     results = [score(run, protocol) for run in runs]
     by_method = methods(results)
@@ -52,7 +58,7 @@ def report(
         path = out / "pictures" / f"{panel.name}.png"
         write_atomically(path, partial(Path.write_bytes, data=panel.png))
     write_text(out / "results.md", _markdown(title, sentences, grid))
-    write_text(out / "report.html", _page(title, sentences, grid, by_method, drawn, filling))
+    write_text(out / "report.html", _page(title, sentences, grid, by_method, drawn, filling, assessed))
     told = list(_answers(by_method, findings)) if filling else sentences
     words = Text("\n".join(escape(sentence, "terminal") for sentence in told))
     return [Fitted(grid._replace(title=title), more="report.html"), "", words]
@@ -142,6 +148,7 @@ def _page(
     by_method: Mapping[str, Sequence[Result]],
     drawn: Sequence[Section],
     filling: Filling | None,
+    assessed: Assessed | None,
 ) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
@@ -177,6 +184,7 @@ def _page(
         details=details,
         record=_origin(next(iter(by_method.values()))[0].run),
         filling=filling and filling._asdict() | {"data": embedded(filling.png)},
+        assessed=assessed and assessed._asdict() | {"data": embedded(assessed.png)},
     )
 
 

@@ -11,7 +11,7 @@ from cgp.networks.methods.temperature_scaling import fit_temperature
 from cgp.networks.tasks.metrics import auroc
 from experiments.evaluation import classification_report, uncertainty
 from experiments.evaluation.paired import mean_difference
-from experiments.reports.answer import _standing, answer
+from experiments.reports.answer import _standing, _than, answer
 from experiments.reports.page import report
 from experiments.reports.scores import Statistic, methods, score
 from tests.experiments.reports.saved import confident, find_runs, random_logits, write_run
@@ -78,7 +78,7 @@ def test_the_summary_recommends_a_method(results):
     assert "over-confident by" in first
     assert "brings its NLL from" in second
     assert third.startswith("Take <b>|CGP")
-    assert "over Softmax with a temperature it gains +" in third
+    assert "its NLL on the test inputs is better than that of Softmax with a temperature by 0." in third
     assert "OOD from test inputs with an AUROC of" in fourth
     assert fifth.startswith("Warning")
     assert fifth.endswith("in layer 2.")
@@ -105,7 +105,7 @@ def test_a_method_that_leads_most_columns_is_named(results, columns, says):
     assert len(words) == says
     if says:
         gain = mean_difference(np.array([losses(0, run) - losses(1, run) for run in range(2)]))
-        assert f"over Softmax it gains {gain[0]:+.3f} ± {gain[1]:.3f} nats on the test inputs, beyond" in words[0]
+        assert f"inputs is better than that of Softmax by {gain[0]:.3f} ± {gain[1]:.3f} nats, beyond" in words[0]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_findings_after_a_temperature_that_does_not_help_are_without_it(results)
     _, temperature, take, *_ = answer(groups)
     assert "does not help" in temperature
     assert "with a temperature suffices" not in take
-    assert "over Softmax with a temperature" not in take
+    assert "that of Softmax with a temperature" not in take
 
 
 def losses(method, seed):
@@ -183,7 +183,7 @@ def test_a_temperature_that_loses_on_the_test_inputs_is_not_recommended(tmp_path
     _, temperature, take, *_ = answers(tmp_path)
     assert "does not help" in temperature
     assert "with a temperature" not in take
-    assert take.startswith("On the validation inputs a temperature helps, on the test inputs it loses +")
+    assert take.startswith("A temperature helps on the validation inputs, but is worse on the test inputs by ")
     assert take.endswith("take softmax as it is, or look for what sets the two apart.")
 
 
@@ -215,7 +215,19 @@ def test_a_gain_within_its_error_is_over_a_named_method(tmp_path):
     words = next(line for line in answer(found) if "suffices" in line)
     reference = words.partition(" suffices: cgp has the smallest validation NLL (on the test inputs: accuracy ")[0]
     assert reference.startswith("softmax")
-    assert f"but its gain over {reference} on the test inputs, " in words
+    assert f"but there its NLL is worse than that of {reference} by 0." in words
+
+
+def test_a_loss_is_worse_by_an_amount_without_a_sign():
+    assert _than("Softmax", Statistic(-0.05, 0.033)) == "worse than that of Softmax by 0.050 ± 0.033 nats"
+    assert _than("Softmax", Statistic(0.05, 0.033)) == "better than that of Softmax by 0.050 ± 0.033 nats"
+
+
+def test_the_points_are_the_difference_of_the_figures_shown(results):
+    run = results["digits/softmax"][0]
+    shown = [run._replace(numbers=run.numbers | {"accuracy": 0.97222, "confidence": 0.95561})]
+    words = answer({"a/softmax": shown})[0]
+    assert "97.2 % of the test inputs and claims 95.6 %: under-confident by 1.6 points" in words
 
 
 def test_one_run_and_runs_with_little(tmp_path):

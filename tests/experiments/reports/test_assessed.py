@@ -1,0 +1,29 @@
+"""The demo's network, as `cgp.assess` has it: on its test inputs, in the report before the comparison."""
+
+from html import unescape
+
+import cgp
+from experiments.configuration import TrainerConfig
+from experiments.data import load
+from experiments.reports.assessed import assess_run
+from experiments.reports.page import report
+from experiments.runs import find_runs
+from experiments.runs.performing import perform
+from tests.experiments.tiny import METHODS, configured
+
+
+def test_a_trained_network_is_assessed_and_shown_in_the_report(tmp_path):
+    config = configured(METHODS["softmax"])
+    run = perform(config, out=tmp_path, trainer=TrainerConfig(accelerator="cpu", progress=False))
+    assessed = assess_run(run)
+    test = load(config.data, run.seed).test
+    expected = cgp.assess(run.model(), [(test.inputs, test.labels)], compare=["temperature"])
+    tables = [table.splitlines()[1].split() for table in (expected.table(), assessed.tables)]
+    assert tables[0] == tables[1]  # as trained
+    assert "GP variance" in assessed.tables
+    assert "inverted" in assessed.tables
+    assert f"the {len(test)} labels of its test inputs" in assessed.what
+    report(find_runs([tmp_path]), tmp_path / "out", assessed=assessed)
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert assessed.sentence in unescape(page).replace("\xa0", " ")
+    assert page.index(assessed.what) < page.index("In numbers")
