@@ -26,6 +26,7 @@ from torch import Tensor, nn
 import cgp
 from cgp.networks.convert import attention_sites
 from cgp.networks.methods import Posterior
+from cgp.networks.model.tempering import probabilities
 from cgp.networks.tasks import Classification
 from experiments.atomic_files import write_text
 from experiments.grids import markdown_table, write_csv
@@ -172,7 +173,7 @@ def _assessed(model: nn.Module, host: Host) -> str:
         return _short(error)
     assert found.draws is not None
     assert expected.draws is not None
-    are_alike = torch.allclose(found.draws, (expected.draws / temperature).softmax(-1), atol=1e-4)
+    are_alike = torch.allclose(found.draws, probabilities(expected.draws, temperature), atol=1e-4)
     varies = bool((found.draws.std(0) > 0).any())
     return "yes" if are_alike and varies else "other draws than by hand" if varies else "the draws are all the same"
 
