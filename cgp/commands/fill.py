@@ -313,10 +313,7 @@ def _best(parsed: argparse.Namespace, imputer: Any, frame: Any, totals: dict[str
     """The imputer that the referee recommends, its report on the standard output stream."""
     from cgp.tables.referee.comparison import assess_gaps
 
-    is_seen = is_long and sys.stderr.isatty()
-    if is_long and not is_seen:
-        say("comparing methods on hidden values")
-    report = assess_gaps(frame, imputer, verbose=is_seen, **_hidden(parsed), **totals)
+    report = assess_gaps(frame, imputer, verbose=is_long, **_hidden(parsed), **totals)
     sys.stdout.write(f"{report.to_text()}\n\n{folded(in_flags(report.sentence))}\n")
     write_picture(report.plot, parsed.assess if parsed.assess.name else None)
     return report.best()

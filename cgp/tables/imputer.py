@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from inspect import signature
@@ -13,6 +13,7 @@ from gpytorch.kernels import Kernel
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from cgp.functional.threads import threads_for
 from cgp.regression import CorrelatedGPRegressor
 from cgp.regression.conventions import unchanged_on_error
 from cgp.regression.covariances import MultiScale, Structure
@@ -169,18 +170,8 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
             warn_of_beyond(sums, table)
         codes.check_columns(table.values, table.names, summed)
         codes.warn_of_repeats(table, is_time=self._axis.is_time)
-        self.transforms_ = chosen_transforms(self.transforms, table, summed)
-        linear, self._curved = split_sums(sums, self.transforms_)
-        if self._curved is not None:
-            self._regressor().estimate(table.inputs, table.outputs(), totals=sums)  # refuses what is no series
-            check_ends(self._curved, table, self.transforms_)
-        transformed = table._replace(values=self.transforms_.forward(table.values))
-        if self._may_get_cycles:
-            warn_of_cycles(table.inputs, transformed.values, is_time=self._axis.is_time)
-        self.regressor_ = self._fitted(transformed, linear)
-        self._parts, self._known = [table._replace(left_out=self.regressor_.gross_errors_)], None
-        self.tails_ = self._learned_tails()
-        self._warn_of_errors()
+        with threads_for(int(table.known.sum())):
+            self._learn(table, sums, summed)
         return self
 
     def transform(self, X: Any) -> Any:
@@ -320,6 +311,21 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         if reset:
             self._axis: Axis = axis
         return table
+
+    def _learn(self, table: Table, sums: Sums | None, summed: Sequence[int]) -> None:
+        """Fit to a table and to sums of some of its columns."""
+        self.transforms_ = chosen_transforms(self.transforms, table, summed)
+        linear, self._curved = split_sums(sums, self.transforms_)
+        if self._curved is not None:
+            self._regressor().estimate(table.inputs, table.outputs(), totals=sums)  # refuses what is no series
+            check_ends(self._curved, table, self.transforms_)
+        transformed = table._replace(values=self.transforms_.forward(table.values))
+        if self._may_get_cycles:
+            warn_of_cycles(table.inputs, transformed.values, is_time=self._axis.is_time)
+        self.regressor_ = self._fitted(transformed, linear)
+        self._parts, self._known = [table._replace(left_out=self.regressor_.gross_errors_)], None
+        self.tails_ = self._learned_tails()
+        self._warn_of_errors()
 
     def _fit_panel(self, X: Any) -> Self:
         """Learn the parameters of many tables, and fill each."""
