@@ -116,10 +116,7 @@ def write(parsed: argparse.Namespace, imputer: Any, table: Any) -> None:
     """Write sums, means and a forecast, each with its standard errors beside it, ends of intervals, and draws."""
     for how, given in (("sum", parsed.sums), ("mean", parsed.means)):
         if given is not None:
-            period, path = period_of(given[0]), Path(given[1])
-            _write_parts(imputer, "aggregate", (period, how), table, path, are_means=how == "mean")
-            if partly := [] if period is None else _partly_seen(period, table.frame.index):
-                say(f"{path}: {' and '.join(partly)}: rows are of a part of the {given[0]} only")
+            _write_parts(imputer, "aggregate", (given[0], how), table, Path(given[1]), are_means=how == "mean")
     level: tuple[float, ...] = ()
     if parsed.interval is not None:
         level = (_level(parsed.interval[0]),)
@@ -129,18 +126,6 @@ def write(parsed: argparse.Namespace, imputer: Any, table: Any) -> None:
     if parsed.forecast is not None:
         heads = _WITH_ERRORS + (_ENDS if level else ())
         _write_parts(imputer, "forecast", (int(parsed.forecast[0]), *level), table, Path(parsed.forecast[1]), heads)
-
-
-def _partly_seen(period: str, times: Any) -> list[str]:
-    """The first and last period of times, as they are labelled, if a row before or after them would be in it, too."""
-    from cgp.tables.totals import calendar_bins
-
-    times = times.unique().sort_values()
-    step = times.to_series().diff().median()
-    beside = times[:1] - step, times[-1:] + step
-    numbers, labels = calendar_bins(period, beside[0].append([times, beside[1]]))
-    found = [labels[numbers[end]] for end, further in ((1, 0), (-2, -1)) if numbers[end] == numbers[further]]
-    return [str(each.date() if each == each.normalize() else each) for each in dict.fromkeys(found)]
 
 
 def _level(given: str) -> float:

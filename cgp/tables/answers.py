@@ -108,6 +108,9 @@ class Answers:
 
         Raises:
             ValueError: if an argument does not fit.
+
+        Warns:
+            UserWarning: if rows are absent, or those of the first or last period are of a part of it, without weights.
         """
         return self._filled.aggregate(by, how, weights, include_noise=include_noise, steps=steps)
 

@@ -22,7 +22,15 @@ from .constrained import ConstrainedPosterior
 from .frames.beside import beside
 from .frames.codes import warn_of_negatives
 from .frames.table import merged
-from .totals import Aggregate, bins_of, checked_weights, sums_over, totals_of, warn_of_absent_rows
+from .totals import (
+    Aggregate,
+    bins_of,
+    checked_weights,
+    sums_over,
+    totals_of,
+    warn_of_absent_rows,
+    warn_of_partial_bins,
+)
 from .transforms.columns import TransformedPosterior, Transforms, ValueScores
 from .transforms.kinds import BoxCox
 
@@ -185,9 +193,12 @@ class FilledTable:
         if how not in ("sum", "mean"):
             raise ValueError(f"how: expected 'sum' or 'mean', got {how!r}")
         shares = checked_weights(weights, self.table)
-        bins = bins_of(by, self.table, self.axis.times(self.table.given))
-        if weights is None and self.axis.is_time:
+        times = self.axis.times(self.table.given)
+        bins = bins_of(by, self.table, times)
+        if weights is None and times is not None:
             warn_of_absent_rows(self.table, bins)
+            if isinstance(by, str):
+                warn_of_partial_bins(by, times)
         if how == "mean":
             sums = sums_over(bins, shares)
             if not sums.all():

@@ -27,6 +27,7 @@ __all__ = [
     "sums_over",
     "totals_of",
     "warn_of_absent_rows",
+    "warn_of_partial_bins",
 ]
 
 Array = NDArray[Any]
@@ -119,6 +120,29 @@ def warn_of_absent_rows(table: Table, bins: Bins) -> None:
         f"aggregate: {what} nothing, in or beside the bins {names}{', …' if len(short) > _NAMED else ''}: "
         "table.asfreq(...) before the fit makes them gaps, which are filled"
     )
+
+
+def warn_of_partial_bins(by: str, times: Any) -> None:
+    """Say which of the first and last period of a table a row before or after it would be in, too.
+
+    Args:
+        by: a word such as "month", or a frequency of pandas.
+        times: of its rows, an index of pandas.
+
+    Warns:
+        UserWarning: if there is one: its sums are of a part of it.
+    """
+    frequency, times = period_of(by), times.unique().sort_values()
+    if frequency is None or len(times) < 2:
+        return
+    step = times.to_series().diff().median()
+    beside = times[:1] - step, times[-1:] + step
+    numbers, labels = calendar_bins(frequency, beside[0].append([times, beside[1]]))
+    found = [labels[numbers[end]] for end, further in ((1, 0), (-2, -1)) if numbers[end] == numbers[further]]
+    if found:
+        names = [str(each).removesuffix(" 00:00:00") for each in dict.fromkeys(found)]
+        word = next((word for word, each in PERIODS.items() if each == frequency), repr(by))
+        warn_user(f"aggregate: {' and '.join(names)}: rows are of a part of the {word} only")
 
 
 def totals_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .table import Table
 
 __all__ = [
+    "BelowZeroWarning",
     "check_columns",
     "negative_fills",
     "suspected_codes",
@@ -41,6 +42,23 @@ _LEAST_ERRORS = 40  # of a column, to be compared before and after a row
 _SPLITS = (0.25, 0.5, 0.75)
 _SMALL = 0.4  # of errors whose median is below it no interval is too narrow: that of standard normal ones is 0.67
 _CLEAR, _UNLIKE = 4.0, 2.0  # standard errors of a sum of ranks, and times that one half's errors are larger
+
+
+class BelowZeroWarning(UserWarning):
+    """What is below 0 in columns where no observed value is.
+
+    Args:
+        said: what is, and in which columns.
+        transforms: by column, the one that has none.
+
+    Example:
+        >>> print(BelowZeroWarning("2 of 3 filled values in 'rain'", {"rain": "box-cox"}))
+        X: below 0, where no observed value is: 2 of 3 filled values in 'rain'; transforms={'rain': 'box-cox'} has none
+    """
+
+    def __init__(self, said: str, transforms: Mapping[Any, str]) -> None:
+        super().__init__(f"X: below 0, where no observed value is: {said}; transforms={transforms!r} has none")
+        self.said, self.transforms = said, transforms
 
 
 def suspected_codes(values: Array) -> dict[float, list[int]]:
@@ -146,7 +164,7 @@ def warn_of_negatives(
     if found:
         said = ", ".join(f"{what} in {table.names[p]!r}" for p, (what, _) in found.items())
         transforms = {table.keys[p]: kind for p, (_, kind) in found.items()}
-        warn_user(f"X: below 0, where no observed value is: {said}; transforms={transforms!r} has none")
+        warn_user(BelowZeroWarning(said, transforms))
 
 
 def warn_of_repeats(table: Table, before: Sequence[Table] = (), *, is_time: bool) -> None:

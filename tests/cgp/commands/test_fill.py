@@ -140,6 +140,7 @@ def test_codes_may_be_given_one_after_the_other(tmp_path):
     assert pd.read_csv(tmp_path / "out.csv")["a"].between(-2, 6).all()
 
 
+@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
 def test_sums_means_and_a_forecast(file):
     folder = file.parent
     answers = ["--sums", "day", folder / "sums.csv", "--means", "all", folder / "means.csv"]
@@ -163,16 +164,18 @@ def test_sums_means_and_a_forecast(file):
         ("2024-02-01", 29, ""),
     ],
 )
+@pytest.mark.filterwarnings("default")
 def test_months_that_are_seen_in_part_are_named_beside_sums(first, rows, said, tmp_path, capsys):
     path, sums = tmp_path / "days.csv", tmp_path / "sums.csv"
     table = pd.DataFrame({"a": np.arange(rows) % 7.0}, index=pd.date_range(first, periods=rows, name="date"))
     table.iloc[5] = np.nan
     table.to_csv(path)
     assert run(path, "--sums", "month", sums) == 0
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith(f"{sums}: ")]
-    assert lines == ([f"{sums}: {said}"] if said else [])
+    lines = [line for line in capsys.readouterr().err.splitlines() if "of a part of" in line]
+    assert lines == ([f"cgp fill: warning: aggregate: {said}"] if said else [])
 
 
+@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
 def test_sums_means_and_forecasts_show_two_digits_of_their_errors(file):
     flags = [("--sums", "day", file.with_name("s.csv")), ("--means", "day", file.with_name("m.csv"))]
     flags += [("--forecast", 3, file.with_name("f.csv"))]
@@ -186,6 +189,7 @@ def test_sums_means_and_forecasts_show_two_digits_of_their_errors(file):
                 assert decimals == least + 3 * (name == "m") if exact else float(error) * 10**decimals >= 10
 
 
+@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
 @pytest.mark.parametrize("form", ["%d.%m.%Y %H:%M", "%d/%m/%Y", "%Y-%m-%d;%H:%M"])
 def test_rows_of_answers_have_times_as_the_table_writes_them(tmp_path, form):
     times = pd.date_range("2024-01-01", periods=33, freq="h" if "%H" in form else "D").strftime(form)
@@ -218,6 +222,7 @@ def test_days_in_workbooks_of_answers_have_no_hours(tmp_path):
     assert openpyxl.load_workbook(ends).active["A2"].number_format == "YYYY-MM-DD"
 
 
+@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
 @pytest.mark.parametrize(("encoding", "end"), [("cp1252", "\r\n"), ("utf-8-sig", "\n"), ("utf-16", "\n")])
 def test_answers_are_written_as_the_table_is(tmp_path, encoding, end):
     """Its encoding with its mark, delimiter, sign of decimals, line ends; dates as 2024-01-01."""
@@ -238,6 +243,7 @@ def test_answers_are_written_as_the_table_is(tmp_path, encoding, end):
     assert "Wärme" in places[0].read_bytes().decode(encoding)
 
 
+@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
 def test_a_table_without_gaps_has_sums_a_forecast_and_a_picture(file, capsys):
     readings().fillna({"warm": 0.5, "wet": 0.5}).to_csv(file, index=False)
     folder = file.parent
