@@ -49,6 +49,8 @@ def add_to(commands: Any) -> None:
         help="fill the gaps of a table",
         usage="cgp fill table --out OUT [options]",
         description="Fill the gaps of a table.",
+        epilog=f"examples:\n{EXAMPLES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     fill.add_argument("table", type=Path, help="csv (also .gz, .bz2, .xz), xlsx or parquet")
     fill.add_argument("--out", type=Path, required=True, help="where the filled table is written: only gaps change")

@@ -23,6 +23,7 @@ from cgp.regression.inference.maximum import criterion
 from cgp.regression.inference.setting import OF_SUMS
 from cgp.regression.solvers.choice import Cost
 from cgp.regression.sums import Sums
+from cgp.spelling import meant
 
 from .answers import Answers
 from .constrained import check_ends, constrained, split_sums
@@ -152,9 +153,9 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
 
         Warns:
             UserWarning: if a value looks like a code for what is missing, a column with gaps has one value only, or
-                times repeat, or a total reaches over rows before the first or after the last one, which are taken for
-                rows without a value, or leaves nothing for what is missing of a rectified column, or a cycle is visible
-                in a series so short that it is not searched for any.
+                below ten of them and more gaps, or times repeat, or a total reaches over rows before the first or after
+                the last one, which are taken for rows without a value, or leaves nothing for what is missing of a
+                rectified column, or a cycle is visible in a series so short that it is not searched for any.
         """
         for name in ("conformal_", "panel_", "regressor_", "tails_", "transforms_"):  # of another table
             if hasattr(self, name):
@@ -303,7 +304,7 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         """A table as numbers; in fit, its axis is kept."""
         check_is_table(X)
         if hasattr(X, "iloc"):
-            validate_data(self, X if hasattr(X, "columns") else X.to_frame(), reset=reset, skip_check_array=True)
+            self._check_names(X if hasattr(X, "columns") else X.to_frame(), reset=reset)
         else:
             options: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
             X = validate_data(self, X, reset=reset, **options)
@@ -311,6 +312,20 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         if reset:
             self._axis: Axis = axis
         return table
+
+    def _check_names(self, frame: Any, *, reset: bool) -> None:
+        """Keep the names of columns, or refuse others."""
+        try:
+            validate_data(self, frame, reset=reset, skip_check_array=True)
+        except ValueError as error:
+            names = [*getattr(self, "feature_names_in_", [])]
+            strange = [name for name in frame if name not in names]
+            if reset or not names:
+                raise
+            raise ValueError(
+                f"X: expected the columns of the fit in their order, {names}, got {[*frame]}{meant(strange, names)}.\n"
+                f"{error}"
+            ) from error
 
     def _learn(self, table: Table, sums: Sums | None, summed: Sequence[int]) -> None:
         """Fit to a table and to sums of some of its columns."""

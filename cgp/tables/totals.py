@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cgp.regression import Posterior
-from cgp.spelling import counted
+from cgp.spelling import counted, said_times
 from cgp.warning import warn_user
 
 from .frames.beside import beside
@@ -113,7 +113,7 @@ def warn_of_absent_rows(table: Table, bins: Bins) -> None:
         return
     beside = np.flatnonzero(absent)
     short = np.union1d(bins.numbers[order[beside]], bins.numbers[order[beside + 1]])
-    names = ", ".join(str(bins.labels[number]).removesuffix(" 00:00:00") for number in short[:_NAMED])
+    names = ", ".join(said_times(bins.labels[number] for number in short[:_NAMED]))
     count = int(absent.sum())
     what = counted(count, "row is absent and adds", "rows are absent and add")
     warn_user(
@@ -140,9 +140,9 @@ def warn_of_partial_bins(by: str, times: Any) -> None:
     numbers, labels = calendar_bins(frequency, beside[0].append([times, beside[1]]))
     found = [labels[numbers[end]] for end, further in ((1, 0), (-2, -1)) if numbers[end] == numbers[further]]
     if found:
-        names = [str(each).removesuffix(" 00:00:00") for each in dict.fromkeys(found)]
+        names = " and ".join(said_times(dict.fromkeys(found)))
         word = next((word for word, each in PERIODS.items() if each == frequency), repr(by))
-        warn_user(f"aggregate: {' and '.join(names)}: rows are of a part of the {word} only")
+        warn_user(f"aggregate: {names}: rows are of a part of the {word} only")
 
 
 def totals_of(

@@ -276,6 +276,18 @@ def test_lines_that_repeat_a_time_are_said_beside_sums(file, capsys):
         assert pd.read_csv(sums)["count"].tolist() == [table["count"].sum() + 7]
 
 
+def test_a_time_that_comes_twice_as_clocks_are_set_back_is_no_error(file, capsys):
+    table = readings().drop(columns="site")
+    table["when"] = (
+        pd.date_range("2023-10-28 22:00", periods=30, freq="h").insert(5, "2023-10-29 02:00")[:30].astype(str)
+    )
+    table.to_csv(file, index=False)
+    assert run(file, "--sums", "all", file.with_name("sums.csv")) == 0
+    said = capsys.readouterr().err
+    assert "1 row repeats a time, the first 2023-10-29 02:00:00, in a night when clocks are set back" in said
+    assert "warning" not in said
+
+
 @pytest.mark.filterwarnings("default")
 def test_rows_that_sums_lack_are_added_by_a_flag(file, capsys):
     readings().drop(index=20).to_csv(file, index=False)
@@ -368,6 +380,12 @@ REFUSED = [
     (b"a,b\n1,\n3,4\n", ["--out", "same.csv", "--std", "./same.csv"], "a place of its own for each file"),
     (b"a,b\n1,\n3,4\n", ["--out", "in.csv"], "expected a place of its own for each file, got one which is read"),
     (b"a,b\n1,\n3,4\n", ["--sums", "day", "x.json"], "x.json: expected a table (.csv, "),
+    (
+        b"a,b\n1,\n3,4\n",
+        ["--interval", "y.csv", "0.95"],
+        "--interval: expected the level before the file, --interval 0.95 y.csv, got",
+    ),
+    (b"a,b\n1,\n3,4\n", ["--sums", "y.csv", "month"], "--sums: expected the period before the file, --sums month y"),
     (b"a,b\n1,\n3,4\n", ["--forecast", "few", "y.csv"], "--forecast: expected a number of rows, got 'few'"),
     (b"a,b\n1,\n3,4\n", ["--draws", "0", "y.csv"], "--draws: expected a number of draws, got '0'"),
     (b"a,b\n1,\n3,4\n", ["--sheet", "x"], "in.csv: --sheet x: expected a workbook, got text"),
@@ -502,6 +520,7 @@ def test_every_option_of_the_reader_has_a_flag():
     text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in ReadOptions.__dataclass_fields__:
         assert f"--{name.replace('_', '-')}" in text
+    assert "cgp fill readings.csv --out filled.csv" in text.partition("examples:")[2]
 
 
 def test_the_referee_fills_with_what_it_recommends(tmp_path, capsys, monkeypatch):
@@ -657,6 +676,7 @@ def test_answers_are_of_the_kind_of_their_ending(ending, zone, file):
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
 def test_plural_periods_are_understood(file):
     assert run(file, "--sums", "Days", file.with_name("sums.csv")) == 0
     assert len(pd.read_csv(file.with_name("sums.csv"))) == 2
