@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["as_share", "counted", "first_of", "listed", "meant", "nearest"]
+__all__ = ["as_share", "counted", "first_of", "listed", "meant", "nearest", "said_times"]
 
 
 def as_share(number: float) -> str:
@@ -112,6 +112,24 @@ def first_of(names: Iterable[str], most: int) -> str:
     """
     names = [*names]
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def said_times(times: Iterable[object]) -> list[str]:
+    """Times as text, as days where all are at midnight.
+
+    Args:
+        times: of any kind.
+
+    Returns:
+        A text for each.
+
+    Example:
+        >>> from datetime import datetime
+        >>> said_times([datetime(2024, 1, 30), datetime(2024, 2, 1)])
+        ['2024-01-30', '2024-02-01']
+    """
+    texts, midnight = [str(time) for time in times], " 00:00:00"
+    return [text.removesuffix(midnight) for text in texts] if all(text.endswith(midnight) for text in texts) else texts
 
 
 def _near(given: str, names: Iterable[str]) -> list[str]:

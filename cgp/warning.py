@@ -11,12 +11,12 @@ __all__ = ["is_inside_cgp", "warn_user"]
 _BETWEEN = {"cgp", "contextlib", "gpytorch", "joblib", "sklearn", "torch"}
 
 
-def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
+def warn_user(text: str | Warning, category: type[Warning] = UserWarning) -> None:
     """Warn at the line that called cgp, be it through scikit-learn, whose methods wrap those of an imputer.
 
     Args:
-        text: of the warning.
-        category: of it.
+        text: of the warning, or the warning itself.
+        category: of it, where it is a text.
     """
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cgp.spelling import counted
-from cgp.tables.frames.periods import PERIODS, period_of
+from cgp.tables.frames.periods import PERIODS, are_set_back, period_of
 
 from .terminal import say
 
@@ -17,6 +17,13 @@ __all__ = ["add_to", "adding_up", "check", "check_for", "places", "read_totals",
 
 _SPANS = {name: each.removesuffix("S") for name, each in PERIODS.items() if each}
 _BY_TEXT = (("%q", "Q"), ("%d", None), ("%m", "M"), ("%b", "M"), ("%B", "M"))  # the first that a form of times has
+_LEADING = {
+    "sums": "the period",
+    "means": "the period",
+    "interval": "the level",
+    "draws": "the number of draws",
+    "forecast": "the number of rows",
+}
 _WITH_ERRORS, _ENDS = ("{}", "{} std"), ("{} low", "{} high")  # heads of a column's parts
 
 
@@ -27,7 +34,7 @@ def add_to(fill: Any) -> None:
             f"--{name}",
             nargs=2,
             metavar=("PERIOD", "FILE"),
-            help=f"write {name} of each {', '.join(PERIODS)} (or frequency of pandas) with their standard errors",
+            help=f"write {name} of each {', '.join(PERIODS)} (or frequency of pandas) with their standard errors, std",
         )
     fill.add_argument(
         "--interval", nargs=2, metavar=("LEVEL", "FILE"), help="write the ends of intervals, such as 0.95"
@@ -68,14 +75,17 @@ def add_to(fill: Any) -> None:
 
 def places(parsed: argparse.Namespace) -> list[Path]:
     """Where answers are written."""
-    asked = (parsed.sums, parsed.means, parsed.interval, parsed.draws, parsed.forecast)
-    return [Path(given[1]) for given in asked if given is not None]
+    return [Path(given[1]) for flag in _LEADING if (given := getattr(parsed, flag)) is not None]
 
 
 def check(parsed: argparse.Namespace) -> None:
     """Refuse what no table has, before anything heavy is imported."""
     from cgp.tables.frames.files.sources import check_kind
 
+    for flag, what in _LEADING.items():
+        given = getattr(parsed, flag)
+        if given is not None and re.fullmatch(r"\.[a-z]\w*", Path(given[0]).suffix, re.IGNORECASE):
+            raise ValueError(f"--{flag}: expected {what} before the file, --{flag} {given[1]} {given[0]}, got {given}")
     for path in places(parsed):
         check_kind(path)
     if parsed.interval is not None and not 0 < _level(parsed.interval[0]) < 1:
@@ -89,7 +99,8 @@ def check_for(parsed: argparse.Namespace, table: Any) -> None:
     """Refuse periods and forecasts that the table cannot have, before it is fitted to."""
     import pandas as pd
 
-    count = 0 if parsed.repeats or len(table.inputs) > 1 else int(table.frame.index.duplicated().sum())
+    repeated = table.frame.index[table.frame.index.duplicated()]
+    count = 0 if parsed.repeats or len(table.inputs) > 1 or are_set_back(repeated) else len(repeated)
     for flag, given in (("--sums", parsed.sums), ("--means", parsed.means)):
         if given is not None and count:
             rows_repeat = counted(count, "row repeats", "rows repeat")
@@ -116,10 +127,7 @@ def write(parsed: argparse.Namespace, imputer: Any, table: Any) -> None:
     """Write sums, means and a forecast, each with its standard errors beside it, ends of intervals, and draws."""
     for how, given in (("sum", parsed.sums), ("mean", parsed.means)):
         if given is not None:
-            period, path = period_of(given[0]), Path(given[1])
-            _write_parts(imputer, "aggregate", (period, how), table, path, are_means=how == "mean")
-            if partly := [] if period is None else _partly_seen(period, table.frame.index):
-                say(f"{path}: {' and '.join(partly)}: rows are of a part of the {given[0]} only")
+            _write_parts(imputer, "aggregate", (given[0], how), table, Path(given[1]), are_means=how == "mean")
     level: tuple[float, ...] = ()
     if parsed.interval is not None:
         level = (_level(parsed.interval[0]),)
@@ -129,18 +137,6 @@ def write(parsed: argparse.Namespace, imputer: Any, table: Any) -> None:
     if parsed.forecast is not None:
         heads = _WITH_ERRORS + (_ENDS if level else ())
         _write_parts(imputer, "forecast", (int(parsed.forecast[0]), *level), table, Path(parsed.forecast[1]), heads)
-
-
-def _partly_seen(period: str, times: Any) -> list[str]:
-    """The first and last period of times, as they are labelled, if a row before or after them would be in it, too."""
-    from cgp.tables.totals import calendar_bins
-
-    times = times.unique().sort_values()
-    step = times.to_series().diff().median()
-    beside = times[:1] - step, times[-1:] + step
-    numbers, labels = calendar_bins(period, beside[0].append([times, beside[1]]))
-    found = [labels[numbers[end]] for end, further in ((1, 0), (-2, -1)) if numbers[end] == numbers[further]]
-    return [str(each.date() if each == each.normalize() else each) for each in dict.fromkeys(found)]
 
 
 def _level(given: str) -> float:

@@ -49,6 +49,8 @@ def add_to(commands: Any) -> None:
         help="fill the gaps of a table",
         usage="cgp fill table --out OUT [options]",
         description="Fill the gaps of a table.",
+        epilog=f"examples:\n{EXAMPLES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     fill.add_argument("table", type=Path, help="csv (also .gz, .bz2, .xz), xlsx or parquet")
     fill.add_argument("--out", type=Path, required=True, help="where the filled table is written: only gaps change")
@@ -313,10 +315,7 @@ def _best(parsed: argparse.Namespace, imputer: Any, frame: Any, totals: dict[str
     """The imputer that the referee recommends, its report on the standard output stream."""
     from cgp.tables.referee.comparison import assess_gaps
 
-    is_seen = is_long and sys.stderr.isatty()
-    if is_long and not is_seen:
-        say("comparing methods on hidden values")
-    report = assess_gaps(frame, imputer, verbose=is_seen, **_hidden(parsed), **totals)
+    report = assess_gaps(frame, imputer, verbose=is_long, **_hidden(parsed), **totals)
     sys.stdout.write(f"{report.to_text()}\n\n{folded(in_flags(report.sentence))}\n")
     write_picture(report.plot, parsed.assess if parsed.assess.name else None)
     return report.best()

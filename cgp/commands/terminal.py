@@ -38,7 +38,6 @@ _FLAGS |= {name: "--" + name.replace("_", "-") for name in (*_SAME, *_WRITTEN)}
 _ARGUMENT = re.compile(rf"\b({'|'.join(_FLAGS)})=('?)([^\s',;)]+)\2")
 _BUSY = 1.5  # processes at work for each core
 _BY_NAME = re.compile(r"""\btransforms=(\{(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^'"}])*\})""")
-_BELOW = re.compile(r"(X: below 0, where no observed value is: )(.*)(; transforms=)(\{.*\})( has none)")
 _CYCLES = re.compile(r"structure=MultiScale\(periods=\[([^\]]*)\]\)")
 _PYTHON = {
     "table.asfreq(...) before the fit makes": "--every STEP makes",
@@ -99,13 +98,15 @@ def shown_by(command: str) -> Callable[..., None]:
 @contextmanager
 def said_together() -> Iterator[None]:
     """Show the warnings of values below 0, of what is filled and of a forecast, as one, and others as they come."""
-    show, found = warnings.showwarning, list[re.Match[str]]()
+    from cgp.tables.frames.codes import BelowZeroWarning
+
+    show, found = warnings.showwarning, list[BelowZeroWarning]()
 
     def keep(message: Warning | str, *others: Any, **named: Any) -> None:
-        if (said := _BELOW.fullmatch(str(message))) is None:
-            show(message, *others, **named)
+        if isinstance(message, BelowZeroWarning):
+            found.append(message)
         else:
-            found.append(said)
+            show(message, *others, **named)
 
     warnings.showwarning = keep
     try:
@@ -113,9 +114,8 @@ def said_together() -> Iterator[None]:
     finally:
         warnings.showwarning = show
         if found:
-            head, _, middle, _, end = found[0].groups()
-            kinds = {name: kind for said in found for name, kind in literal_eval(said[4]).items()}
-            show(f"{head}{', '.join(said[2] for said in found)}{middle}{kinds!r}{end}", UserWarning, "", 0)
+            transforms = {name: kind for each in found for name, kind in each.transforms.items()}
+            show(BelowZeroWarning(", ".join(each.said for each in found), transforms), BelowZeroWarning, "", 0)
 
 
 def in_flags(text: str) -> str:

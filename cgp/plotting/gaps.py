@@ -55,6 +55,7 @@ def filled_table(
     titles: list[str] | None = None,
     ends: tuple[Any, Any] | None = None,
     logarithmic: Sequence[float | None] | None = None,
+    is_every: bool = False,
     xlabel: str = "",
     figure: FigureBase | None = None,
 ) -> list[Axes]:
@@ -69,6 +70,7 @@ def filled_table(
         titles: Of the panels, such as names with units; None are the names.
         ends: Lower and upper ends of 95 % intervals (N, P), where they are not mean ± 1.96 standard deviations.
         logarithmic: Of columns whose axis is in log(y + shift) the shift, from 0 on; None for others.
+        is_every: Whether columns without gaps have a panel beside others that have some.
         xlabel: Name and unit of x.
         figure: Figure or subfigure to draw in.
 
@@ -98,7 +100,7 @@ def filled_table(
     x, values, missing = x[order], values[order], missing[order].astype(bool)
     _check_names(names, columns)
     titles, logarithmic = titles or names, logarithmic or [None] * columns
-    shown = np.flatnonzero(missing.any(axis=0)) if missing.any() else np.arange(columns)
+    shown = np.flatnonzero(missing.any(axis=0)) if missing.any() and not is_every else np.arange(columns)
     overview, *axes = _panels(figure, [titles[p] for p in shown], overview=0.35 + 0.13 * columns)
     _gap_map(overview, x, missing, names)
     for p, ax in zip(shown, axes, strict=True):

@@ -17,6 +17,8 @@ from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
+from cgp.functional.threads import one_thread, threads_for
+
 from .conventions import Accepted, Framing, checked_inputs, checked_outputs, unchanged_on_error, with_nan
 from .covariances.structure import Structure
 from .inference.censored import censored_fits, censored_posterior
@@ -139,6 +141,7 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         shown = cost.seconds > _LONG_FIT and sys.stderr.isatty() if self.verbose is None else bool(self.verbose)
         steps = inference.expected_steps(setting) if shown else None
         with (
+            threads_for(len(setting.observations.targets)),
             seeded(self.random_state) as seed,
             progress_line(f"{inference.name}, about {cost.seconds:.0f} s", shown, steps) as line,
         ):
@@ -176,8 +179,11 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         setting, inference = clone(self)._planned(X, y, totals)
         planned, cost = time.process_time() - start, inference.cost(setting)
         seconds = cost.seconds + passes * inference.pass_seconds(setting)
-        return Cost(planned + inference.pace(setting) * seconds, cost.bytes)
+        with threads_for(len(setting.observations.targets)):
+            pace = inference.pace(setting)
+        return Cost(planned + pace * seconds, cost.bytes)
 
+    @one_thread()
     def _planned(self, X: Any, y: Any, totals: Sums | None) -> tuple[Setting, Inference]:
         """What a fit to these observations will do; which of them are accepted, and in which format, is kept."""
         if y is None:

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cgp.functional.threads import one_blas_thread
+
 from .filter import Array, Chain, Factor, solve_backward, solve_forward
-from .threads import one_blas_thread
 from .totals import Terms
 
 __all__ = ["Expansion", "dense_expansion_variance", "expansion_variances"]

@@ -25,9 +25,9 @@ from scipy.linalg.lapack import dpotrf, dtrtrs
 from torch import Tensor
 
 from cgp.functional.linalg import NotPositiveDefiniteError
+from cgp.functional.threads import one_blas_thread
 
 from .space import StateSpace
-from .threads import one_blas_thread
 
 __all__ = [
     "Array",

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from cgp.functional.threads import one_blas_thread
+
 from .factors import factor_of
 from .filter import Array, Chain
 from .lane_factor import LaneTables
 from .slopes import Slopes, bilinear_slopes
 from .space import StateSpace
-from .threads import one_blas_thread
 
 __all__ = ["Products", "bilinear_gradients", "covariance_columns", "covariance_product", "covariance_solve"]
 

@@ -13,8 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cgp.functional.threads import one_blas_thread
+
 from .filter import Array, Chain, Factor, Product, inverse_diagonal, process_blocks, solve_backward, solve_forward
-from .threads import one_blas_thread
 
 __all__ = ["Slopes", "bilinear_slopes", "evidence_slopes", "summed_by_lag"]
 

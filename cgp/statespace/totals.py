@@ -18,8 +18,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cgp.functional.threads import one_blas_thread
+
 from .filter import Array, Chain, Factor, solve_forward
-from .threads import one_blas_thread
 
 __all__ = ["Terms", "total_variances"]
 

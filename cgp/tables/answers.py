@@ -108,6 +108,9 @@ class Answers:
 
         Raises:
             ValueError: if an argument does not fit.
+
+        Warns:
+            UserWarning: if rows are absent, or those of the first or last period are of a part of it, without weights.
         """
         return self._filled.aggregate(by, how, weights, include_noise=include_noise, steps=steps)
 
@@ -146,7 +149,7 @@ class Answers:
         """
         return self._filled.table.framed(self._filled.errors())
 
-    def plot(self, figure: Any = None) -> list[Any]:
+    def plot(self, figure: Any = None, *, columns: Any = None, between: tuple[Any, Any] | None = None) -> list[Any]:
         """Draw the gaps of the table, a row for each column, and each column that has some with its filled values.
 
         A column that is filled by its logarithm has a logarithmic axis. Titles have the units that a file's row of
@@ -154,6 +157,8 @@ class Answers:
 
         Args:
             figure: of matplotlib, to draw in; None is a new one.
+            columns: names of those that are drawn (of an array: numbers), with gaps or without; None is all.
+            between: the first and the last time that are shown, such as ``("2024-03", "2024-05")``, or number.
 
         Returns:
             The axes: the map of gaps, then one of each column with gaps, or of all if there are none; over two inputs,
@@ -161,8 +166,9 @@ class Answers:
 
         Raises:
             ImportError: if matplotlib is not installed.
+            ValueError: if there is no such column, or no row in between.
         """
-        return self._filled.plot(figure)
+        return self._filled.plot(figure, columns, between)
 
     def plot_pairs(self, ax: Any = None) -> Any:
         """Draw the correlation of every pair of columns, once, and how far each is behind the first.

@@ -16,13 +16,22 @@ from scipy.stats import norm
 from cgp.comparisons import student_reach
 from cgp.regression import Posterior
 from cgp.regression.covariances.structure import check_count
+from cgp.spelling import meant
 
 from .conformal import Conformal, gap_labels
 from .constrained import ConstrainedPosterior
 from .frames.beside import beside
 from .frames.codes import warn_of_negatives
 from .frames.table import merged
-from .totals import Aggregate, bins_of, checked_weights, sums_over, totals_of, warn_of_absent_rows
+from .totals import (
+    Aggregate,
+    bins_of,
+    checked_weights,
+    sums_over,
+    totals_of,
+    warn_of_absent_rows,
+    warn_of_partial_bins,
+)
 from .transforms.columns import TransformedPosterior, Transforms, ValueScores
 from .transforms.kinds import BoxCox
 
@@ -147,24 +156,31 @@ class FilledTable:
         """The lower ends of 95 % intervals, ``(n, P)``."""
         return self._ends(0.95)[0]
 
-    def plot(self, figure: Any = None) -> list[Any]:
+    def plot(self, figure: Any = None, columns: Any = None, between: tuple[Any, Any] | None = None) -> list[Any]:
         """Draw the gaps of the table, and each column with its filled values; places as maps."""
         from cgp.plotting import filled_maps, filled_table
 
         table, axis, kinds = self.table, self.axis, self._transforms.kinds
-        names = [str(name) for name in table.names]
+        shown, rows = _chosen_columns(columns, table), _rows_between(between, table, axis)
+        cells = np.ix_(rows, shown)
+        mean, sd, missing = (each[cells] for each in (*self.moments, table.missing))
+        names = [str(table.names[p]) for p in shown]
         units = getattr(table.given, "attrs", {}).get("units", {})
         titles = [f"{name} ({units[name]})" if name in units else name for name in names]
         if axis.is_place(table.inputs):
             east, labels, degrees = axis.directions()
             places = table.inputs[:, [east, 1 - east]]
             options: dict[str, Any] = {"names": titles, "labels": labels, "degrees": degrees, "figure": figure}
-            return filled_maps(places, *self.moments, table.missing, **options)
+            return filled_maps(places, mean, sd, missing, **options)
         x, label = axis.drawn(table.given, table.inputs)
         is_plain = not self._transforms.changed and np.isinf(self.freedom).all()
-        options = {"ends": None if is_plain else self._ends(0.95), "xlabel": label, "figure": figure}
-        logs = [each.shift if isinstance(each, BoxCox) and each.power == each.lower == 0.0 else None for each in kinds]
-        return filled_table(x, *self.moments, table.missing, names=names, titles=titles, logarithmic=logs, **options)
+        ends = None if is_plain else tuple(end[cells] for end in self._ends(0.95))
+        options = {"ends": ends, "is_every": columns is not None, "xlabel": label, "figure": figure}
+        logs = [
+            kind.shift if isinstance(kind, BoxCox) and kind.power == kind.lower == 0.0 else None
+            for kind in (kinds[p] for p in shown)
+        ]
+        return filled_table(x[rows], mean, sd, missing, names=names, titles=titles, logarithmic=logs, **options)
 
     def draws(self, count: int, random_state: Any) -> list[Any]:
         """Filled tables whose gaps are drawn together, as readings."""
@@ -185,9 +201,12 @@ class FilledTable:
         if how not in ("sum", "mean"):
             raise ValueError(f"how: expected 'sum' or 'mean', got {how!r}")
         shares = checked_weights(weights, self.table)
-        bins = bins_of(by, self.table, self.axis.times(self.table.given))
-        if weights is None and self.axis.is_time:
+        times = self.axis.times(self.table.given)
+        bins = bins_of(by, self.table, times)
+        if weights is None and times is not None:
             warn_of_absent_rows(self.table, bins)
+            if isinstance(by, str):
+                warn_of_partial_bins(by, times)
         if how == "mean":
             sums = sums_over(bins, shares)
             if not sums.all():
@@ -275,6 +294,42 @@ class FilledTable:
 def _check_level(level: float) -> None:
     if not 0.0 < level < 1.0:
         raise ValueError(f"level: expected a number between 0 and 1, got {level}")
+
+
+def _chosen_columns(columns: Any, table: Table) -> list[int]:
+    """Numbers of columns, by name or, of an array, by number; all for None."""
+    keys = list(table.keys)
+    asked = keys if columns is None else [columns] if isinstance(columns, str | int) else list(columns)
+    absent = [name for name in asked if name not in keys]
+    if absent or not asked:
+        raise ValueError(f"columns: expected some of {keys}, got {absent or asked}{meant(absent, keys)}")
+    return [keys.index(name) for name in asked]
+
+
+def _rows_between(between: tuple[Any, Any] | None, table: Table, axis: Axis) -> NDArray[np.int64]:
+    """Numbers of the rows from one time, or number, to another, both included; a month is all of it; all for None."""
+    rows = np.arange(len(table.inputs))
+    if between is None:
+        return rows
+    times, what = axis.times(table.given), "(first, last), " + ("times" if axis.is_time else "numbers")
+    if table.inputs.shape[1] > 1 or not isinstance(between, tuple | list) or len(between) != 2:
+        what = "None over several inputs" if table.inputs.shape[1] > 1 else what
+        raise ValueError(f"between: expected {what}, got {between!r}")
+    first, last = between
+    try:
+        if times is None:
+            x = axis.drawn(table.given, table.inputs)[0]
+            found = rows[(x >= first) & (x <= last)]
+        else:
+            import pandas as pd
+
+            found = np.sort(pd.Series(rows, index=times).sort_index().loc[first:last])
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"between: expected {what}, got {between!r}") from error
+    if not len(found):
+        ends = table.labels(0) if times is None else times
+        raise ValueError(f"between: expected {what} from {ends.min()} to {ends.max()}, got {between!r}")
+    return found
 
 
 def _later_rows(table: Table, axis: Axis, steps: Any) -> tuple[NDArray[np.float64], Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from inspect import signature
@@ -13,6 +13,7 @@ from gpytorch.kernels import Kernel
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from cgp.functional.threads import threads_for
 from cgp.regression import CorrelatedGPRegressor
 from cgp.regression.conventions import unchanged_on_error
 from cgp.regression.covariances import MultiScale, Structure
@@ -22,6 +23,7 @@ from cgp.regression.inference.maximum import criterion
 from cgp.regression.inference.setting import OF_SUMS
 from cgp.regression.solvers.choice import Cost
 from cgp.regression.sums import Sums
+from cgp.spelling import meant
 
 from .answers import Answers
 from .constrained import check_ends, constrained, split_sums
@@ -151,9 +153,9 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
 
         Warns:
             UserWarning: if a value looks like a code for what is missing, a column with gaps has one value only, or
-                times repeat, or a total reaches over rows before the first or after the last one, which are taken for
-                rows without a value, or leaves nothing for what is missing of a rectified column, or a cycle is visible
-                in a series so short that it is not searched for any.
+                below ten of them and more gaps, or times repeat, or a total reaches over rows before the first or after
+                the last one, which are taken for rows without a value, or leaves nothing for what is missing of a
+                rectified column, or a cycle is visible in a series so short that it is not searched for any.
         """
         for name in ("conformal_", "panel_", "regressor_", "tails_", "transforms_"):  # of another table
             if hasattr(self, name):
@@ -169,18 +171,8 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
             warn_of_beyond(sums, table)
         codes.check_columns(table.values, table.names, summed)
         codes.warn_of_repeats(table, is_time=self._axis.is_time)
-        self.transforms_ = chosen_transforms(self.transforms, table, summed)
-        linear, self._curved = split_sums(sums, self.transforms_)
-        if self._curved is not None:
-            self._regressor().estimate(table.inputs, table.outputs(), totals=sums)  # refuses what is no series
-            check_ends(self._curved, table, self.transforms_)
-        transformed = table._replace(values=self.transforms_.forward(table.values))
-        if self._may_get_cycles:
-            warn_of_cycles(table.inputs, transformed.values, is_time=self._axis.is_time)
-        self.regressor_ = self._fitted(transformed, linear)
-        self._parts, self._known = [table._replace(left_out=self.regressor_.gross_errors_)], None
-        self.tails_ = self._learned_tails()
-        self._warn_of_errors()
+        with threads_for(int(table.known.sum())):
+            self._learn(table, sums, summed)
         return self
 
     def transform(self, X: Any) -> Any:
@@ -312,7 +304,7 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         """A table as numbers; in fit, its axis is kept."""
         check_is_table(X)
         if hasattr(X, "iloc"):
-            validate_data(self, X if hasattr(X, "columns") else X.to_frame(), reset=reset, skip_check_array=True)
+            self._check_names(X if hasattr(X, "columns") else X.to_frame(), reset=reset)
         else:
             options: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
             X = validate_data(self, X, reset=reset, **options)
@@ -320,6 +312,35 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         if reset:
             self._axis: Axis = axis
         return table
+
+    def _check_names(self, frame: Any, *, reset: bool) -> None:
+        """Keep the names of columns, or refuse others."""
+        try:
+            validate_data(self, frame, reset=reset, skip_check_array=True)
+        except ValueError as error:
+            names = [*getattr(self, "feature_names_in_", [])]
+            strange = [name for name in frame if name not in names]
+            if reset or not names:
+                raise
+            raise ValueError(
+                f"X: expected the columns of the fit in their order, {names}, got {[*frame]}{meant(strange, names)}.\n"
+                f"{error}"
+            ) from error
+
+    def _learn(self, table: Table, sums: Sums | None, summed: Sequence[int]) -> None:
+        """Fit to a table and to sums of some of its columns."""
+        self.transforms_ = chosen_transforms(self.transforms, table, summed)
+        linear, self._curved = split_sums(sums, self.transforms_)
+        if self._curved is not None:
+            self._regressor().estimate(table.inputs, table.outputs(), totals=sums)  # refuses what is no series
+            check_ends(self._curved, table, self.transforms_)
+        transformed = table._replace(values=self.transforms_.forward(table.values))
+        if self._may_get_cycles:
+            warn_of_cycles(table.inputs, transformed.values, is_time=self._axis.is_time)
+        self.regressor_ = self._fitted(transformed, linear)
+        self._parts, self._known = [table._replace(left_out=self.regressor_.gross_errors_)], None
+        self.tails_ = self._learned_tails()
+        self._warn_of_errors()
 
     def _fit_panel(self, X: Any) -> Self:
         """Learn the parameters of many tables, and fill each."""

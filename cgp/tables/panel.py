@@ -130,7 +130,7 @@ class FilledPanel:
         """Refused."""
         raise ValueError(_ALONE)
 
-    def plot(self, figure: Any = None) -> list[Any]:
+    def plot(self, figure: Any = None, columns: Any = None, between: Any = None) -> list[Any]:
         """Refused."""
         raise ValueError(_ALONE)
 

@@ -37,6 +37,7 @@ _LEFT, _ALIKE = 1e-3, 0.6  # of the start's variance after them; correlation of 
 _AT_ONCE = 2**21  # values of all cells that are drawn together
 _NEWTON, _STEP, _EXACT, _CLOSE = 80, 1.0, 1e-14, 1e-11  # steps, their length, and errors of totals
 _SHRINKS = 60
+_NEARER = (0.5, 0.2, 0.0)  # of a draw's distance from the mean, where chains start instead
 _FLATTEST = 1e-3  # slope of a linear part, of the column's largest
 
 
@@ -209,8 +210,8 @@ def sliced_draws(
             yield from np.split(member.draw(count * part, generator).double().numpy() - mean, part)
 
     others = fresh()
-    r, draws = next(others), []
-    u, level = surface.reached((mean + r)[:, :terms])
+    draws: list[Array] = []
+    r, u, level = _starts(surface, mean, next(others))
     left, steps = np.ones(count), 0
     while steps < _MOST and (steps < _WARM_UP or left.mean() > _LEFT):
         r, u, level, cosine = _slice(surface, mean, r, u, level, next(others), source)
@@ -224,6 +225,31 @@ def sliced_draws(
     if not np.isfinite(level).all():
         raise ValueError("totals: expected totals that values of their columns can have, found none that do")
     return np.concatenate(draws)
+
+
+def _starts(surface: _Surface, mean: Array, r: Array) -> tuple[Array, Array, Array]:
+    """Where chains start: at draws r ``(C, t)``, nearer to the mean where the totals are not reached, or at another's.
+
+    Totals hardly move a value that is at its end at the mode: where a draw has it elsewhere they may be out of reach.
+
+    Returns:
+        r, with u and likelihood there, ``(C,)``.
+    """
+    terms = surface.response.shape[0]
+    u, level = surface.reached((mean + r)[:, :terms])
+    for share in _NEARER:
+        if np.isfinite(level).all():
+            break
+        lost = np.flatnonzero(~np.isfinite(level))
+        nearer = share * r[lost]
+        found, density = surface.reached((mean + nearer)[:, :terms])
+        reached = np.isfinite(density)
+        at = lost[reached]
+        r[at], u[at], level[at] = nearer[reached], found[reached], density[reached]
+    if (lost := ~np.isfinite(level)).any() and not lost.all():
+        like = np.resize(np.flatnonzero(~lost), lost.sum())
+        r[lost], u[lost], level[lost] = r[like], u[like], level[like]
+    return r, u, level
 
 
 def _slice(

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cgp.regression import Posterior
-from cgp.spelling import counted
+from cgp.spelling import counted, said_times
 from cgp.warning import warn_user
 
 from .frames.beside import beside
@@ -27,6 +27,7 @@ __all__ = [
     "sums_over",
     "totals_of",
     "warn_of_absent_rows",
+    "warn_of_partial_bins",
 ]
 
 Array = NDArray[Any]
@@ -112,13 +113,36 @@ def warn_of_absent_rows(table: Table, bins: Bins) -> None:
         return
     beside = np.flatnonzero(absent)
     short = np.union1d(bins.numbers[order[beside]], bins.numbers[order[beside + 1]])
-    names = ", ".join(str(bins.labels[number]).removesuffix(" 00:00:00") for number in short[:_NAMED])
+    names = ", ".join(said_times(bins.labels[number] for number in short[:_NAMED]))
     count = int(absent.sum())
     what = counted(count, "row is absent and adds", "rows are absent and add")
     warn_user(
         f"aggregate: {what} nothing, in or beside the bins {names}{', …' if len(short) > _NAMED else ''}: "
         "table.asfreq(...) before the fit makes them gaps, which are filled"
     )
+
+
+def warn_of_partial_bins(by: str, times: Any) -> None:
+    """Say which of the first and last period of a table a row before or after it would be in, too.
+
+    Args:
+        by: a word such as "month", or a frequency of pandas.
+        times: of its rows, an index of pandas.
+
+    Warns:
+        UserWarning: if there is one: its sums are of a part of it.
+    """
+    frequency, times = period_of(by), times.unique().sort_values()
+    if frequency is None or len(times) < 2:
+        return
+    step = times.to_series().diff().median()
+    beside = times[:1] - step, times[-1:] + step
+    numbers, labels = calendar_bins(frequency, beside[0].append([times, beside[1]]))
+    found = [labels[numbers[end]] for end, further in ((1, 0), (-2, -1)) if numbers[end] == numbers[further]]
+    if found:
+        names = " and ".join(said_times(dict.fromkeys(found)))
+        word = next((word for word, each in PERIODS.items() if each == frequency), repr(by))
+        warn_user(f"aggregate: {names}: rows are of a part of the {word} only")
 
 
 def totals_of(

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from cgp.functional.factor_models import factor_log_evidence
+from cgp.functional.threads import one_thread
 from cgp.kernels.base_kernels import base_gram
 from cgp.kernels.canonical_kernel import noise_of_rows
 from cgp.regression.covariances.multiscale import ABSENT
@@ -88,6 +89,7 @@ class Windows(Inference):
         outputs_alone = _ALONE if _has_uncertain_loadings(problem) else 1.0
         return outputs_alone * problem.num_inputs * (5e-5 + 2e-6 * states + square * states**2)
 
+    @one_thread()
     def pace(self, setting: Setting) -> float:
         """By one window."""
         given = setting.observations
@@ -246,6 +248,7 @@ def window_shape(num_rows: int, num_outputs: int) -> tuple[int, int]:
     return min(_OBSERVATIONS // num_outputs, _ROWS, num_rows), num_outputs
 
 
+@one_thread()
 def fit_windows(
     model: RegressionModel, *, num_steps: int = 500, seed: int = 0, progress: Progress | None = None
 ) -> Fit:

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from cgp.spelling import counted
+from cgp.spelling import counted, said_times
 from cgp.warning import warn_user
+
+from .periods import are_set_back
 
 if TYPE_CHECKING:
     from .table import Table
 
 __all__ = [
+    "BelowZeroWarning",
     "check_columns",
     "negative_fills",
     "suspected_codes",
     "warn_of_codes",
     "warn_of_constants",
+    "warn_of_few",
     "warn_of_negatives",
     "warn_of_repeats",
     "warn_of_strangers",
@@ -37,10 +41,28 @@ _OFTEN = 0.05  # share of a column's values that are 0 from which they have a pr
 _NOTHING, _LITTLE = 1e-6, 0.01  # standard deviations of a column: rounding, and what nobody minds
 _MANY = 0.2  # share of the intervals in a column: a few are below 0 by chance
 _FAR = 20.0  # ranges of the values before
+_FEW = 10  # values of a column, below which most of one with more gaps is a guess
 _LEAST_ERRORS = 40  # of a column, to be compared before and after a row
 _SPLITS = (0.25, 0.5, 0.75)
 _SMALL = 0.4  # of errors whose median is below it no interval is too narrow: that of standard normal ones is 0.67
 _CLEAR, _UNLIKE = 4.0, 2.0  # standard errors of a sum of ranks, and times that one half's errors are larger
+
+
+class BelowZeroWarning(UserWarning):
+    """What is below 0 in columns where no observed value is.
+
+    Args:
+        said: what is, and in which columns.
+        transforms: by column, the one that has none.
+
+    Example:
+        >>> print(BelowZeroWarning("2 of 3 filled values in 'rain'", {"rain": "box-cox"}))
+        X: below 0, where no observed value is: 2 of 3 filled values in 'rain'; transforms={'rain': 'box-cox'} has none
+    """
+
+    def __init__(self, said: str, transforms: Mapping[Any, str]) -> None:
+        super().__init__(f"X: below 0, where no observed value is: {said}; transforms={transforms!r} has none")
+        self.said, self.transforms = said, transforms
 
 
 def suspected_codes(values: Array) -> dict[float, list[int]]:
@@ -73,6 +95,7 @@ def check_columns(values: Array, names: list[Any], summed: Sequence[int] = ()) -
     if lost or not seen:
         raise ValueError(f"X: expected at least one value in each column, got none in {lost or names}: leave them out")
     warn_of_constants(values[:, seen], [names[p] for p in seen])
+    warn_of_few(values[:, seen], [names[p] for p in seen])
 
 
 def warn_of_codes(values: Array, names: Sequence[Any]) -> None:
@@ -92,6 +115,18 @@ def warn_of_constants(values: Array, names: Sequence[Any]) -> None:
         warn_user(
             f"X: only one value in {named}: gaps are filled with it, and their "
             "standard deviations say nothing, as how far the column varies is not known; leave it out"
+        )
+
+
+def warn_of_few(values: Array, names: Sequence[Any]) -> None:
+    """Warn of columns of two to nine values and more gaps than these: what fills most of them is a guess."""
+    counts, missing = (~np.isnan(values)).sum(axis=0), np.isnan(values).sum(axis=0)
+    few = (counts > 1) & (counts < _FEW) & (missing > counts)
+    if few.any():
+        said = ", ".join(f"{names[p]!r} has {counts[p]} values and {missing[p]} gaps" for p in np.flatnonzero(few))
+        warn_user(
+            f"X: {said}: most of what is filled there is a guess, and how far it may be wrong is one, too: leave such "
+            "a column out unless others say what it is"
         )
 
 
@@ -146,7 +181,7 @@ def warn_of_negatives(
     if found:
         said = ", ".join(f"{what} in {table.names[p]!r}" for p, (what, _) in found.items())
         transforms = {table.keys[p]: kind for p, (_, kind) in found.items()}
-        warn_user(f"X: below 0, where no observed value is: {said}; transforms={transforms!r} has none")
+        warn_user(BelowZeroWarning(said, transforms))
 
 
 def warn_of_repeats(table: Table, before: Sequence[Table] = (), *, is_time: bool) -> None:
@@ -178,6 +213,13 @@ def warn_of_repeats(table: Table, before: Sequence[Table] = (), *, is_time: bool
         they = "it counts as a further reading, and sums count it twice"
         if count > 1:
             they = "they count as further readings, and sums count them twice"
+        times = table.labels(0)[repeats]
+        if is_time and table.has_index and are_set_back(times):
+            warn_user(
+                f"{'rows' if before else 'X'}: {rows_repeat} a time, in a night when clocks are set back: both are "
+                "readings, and count; table.tz_localize('Europe/Berlin', ambiguous='infer') tells them apart"
+            )
+            return
         keep = "rows[~rows.index.isin(table.index)]" if before else "table[~table.index.duplicated()]"
         warn_user(
             f"{'rows' if before else 'X'}: {rows_repeat} a {'time' if is_time else 'label of the index'}"
@@ -218,10 +260,11 @@ def warn_of_uneven_errors(errors: Array, names: Sequence[Any], labels: Any) -> N
         found = _change(column[known]) if len(known) >= _LEAST_ERRORS else None
         if found is not None:
             row, factor = found
-            side, other = ("from {} on", "before") if factor > 1 else ("before {}", "from then on")
+            (when,) = said_times([labels[known[row]]])
+            side, other = (f"from {when} on", "before") if factor > 1 else (f"before {when}", "from then on")
             warn_user(
                 f"X: errors of {name!r} are {max(factor, 1 / factor):.1f} times as large "
-                f"{side.format(labels[known[row]])} as {other}, and their standard deviation is one for all rows: "
+                f"{side} as {other}, and their standard deviation is one for all rows: "
                 "intervals are too narrow where they are large. transforms='auto' may even it out, or a fit to each "
                 "part"
             )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["PERIODS", "period_of"]
+from typing import Any
+
+__all__ = ["PERIODS", "are_set_back", "period_of"]
 
 PERIODS = {"hour": "h", "day": "D", "week": "W", "month": "MS", "quarter": "QS", "year": "YS", "all": None}
 
@@ -25,3 +27,24 @@ def period_of(given: str) -> str | None:
     if name not in PERIODS or (count and name == "all"):
         return given
     return None if PERIODS[name] is None else f"{count}{PERIODS[name]}"
+
+
+def are_set_back(times: Any) -> bool:
+    """Whether times without a zone are in a night when clocks are set back: early on a Sunday, as the seasons turn.
+
+    Args:
+        times: that repeat, an index of pandas.
+
+    Returns:
+        Whether all are between one and three o'clock, from 25 October to 7 November, or in the first week of April.
+
+    Example:
+        >>> import pandas as pd
+        >>> are_set_back(pd.DatetimeIndex(["2023-10-29 02:00"])), are_set_back(pd.DatetimeIndex(["2023-10-28 02:00"]))
+        (True, False)
+    """
+    if getattr(times, "tz", None) is not None or not hasattr(times, "day_of_week"):
+        return False
+    month, day, is_early = times.month, times.day, (times.hour == 1) | (times.hour == 2)
+    seasons = ((month == 10) & (day >= 25)) | (((month == 4) | (month == 11)) & (day <= 7))
+    return bool((seasons & is_early & (times.day_of_week == 6)).all())

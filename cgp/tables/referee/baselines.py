@@ -236,17 +236,19 @@ class UncertainImputer(PointImputer):
         check_is_fitted(self)
         return self._filled.interval(level, method, getattr(self, "conformal_", None))
 
-    def plot(self, figure: Any = None) -> list[Any]:
+    def plot(self, figure: Any = None, *, columns: Any = None, between: tuple[Any, Any] | None = None) -> list[Any]:
         """Draw the gaps of the table, a row for each column, and each column with its filled values; places as maps.
 
         Args:
             figure: of matplotlib, to draw in; None is a new one.
+            columns: as :meth:`.CorrelatedGPImputer.plot` has them.
+            between: likewise.
 
         Returns:
             The axes.
         """
         check_is_fitted(self)
-        return self._filled.plot(figure)
+        return self._filled.plot(figure, columns, between)
 
     def _means(self, table: Table) -> Array:
         check_is_fitted(self)

@@ -9,9 +9,10 @@ from typing import Any
 
 from sklearn.base import clone
 
+from cgp.functional.threads import threads_for
 from cgp.regression.covariances import Auto, MultiScale, Structure
-from cgp.regression.inference import Windows
-from cgp.regression.inference.setting import chosen
+from cgp.regression.inference import MAP, Windows
+from cgp.regression.inference.setting import COMPARED, Setting, chosen
 from cgp.regression.observations import Observations
 from cgp.regression.sums import Sums
 from cgp.tables.frames.coordinates import PERIOD_NAMES, offered_periods
@@ -25,7 +26,7 @@ from .baselines import CalendarTrees, LaggedRidge, LinearInterpolation, Seasonal
 from .report import GapReport
 from .scores import Strata
 from .summed import SummedImputer, takes_totals
-from .trials import Trial, run_trials
+from .trials import Trial, is_part_of, run_trials
 
 __all__ = ["assess_gaps", "comparison_seconds"]
 
@@ -107,7 +108,10 @@ def assess_gaps(
     known = known_sums(totals, numbers, axis)
     if known is not None:
         compared = {n: each if takes_totals(each) else SummedImputer(each, **options) for n, each in compared.items()}
-    with _progress(verbose, lambda: _seconds(compared, numbers, maskings, known)) as say:
+    with (
+        threads_for(int(numbers.known.sum())),
+        _progress(verbose, lambda: _seconds(compared, numbers, maskings, known)) as say,
+    ):
         trials, failures = run_trials(numbers, hidden, compared, known=known, reported=say)
     if not trials:
         raise ValueError(f"methods: none could fill the table: {failures}")
@@ -217,15 +221,29 @@ def _strata(hidden: HiddenBlocks, *, has_gaps: bool) -> Strata:
 
 
 def _seconds(methods: Mapping[str, Any], table: Table, maskings: int, known: Sums | None) -> float:
-    """Expected seconds of all fits; those of the simple imputers are neglected."""
+    """Expected seconds of all fits; those of the simple imputers are neglected, and what a fit provides besides."""
     processes = [each for each in methods.values() if isinstance(each, CorrelatedGPImputer)]
-    return maskings * sum(float(each.estimate(table.given, totals=known).seconds) for each in processes)
+    compared = [each for each in processes if known is None and _compares(each, table)]
+    fitted = [each for each in processes if not any(is_part_of(each, other, COMPARED) for other in compared)]
+    return maskings * sum(float(each.estimate(table.given, totals=known).seconds) for each in fitted)
+
+
+def _compares(imputer: CorrelatedGPImputer, table: Table) -> bool:
+    """Whether a fit has the most probable parameters of each of several structures."""
+    if not isinstance(Structure.of(imputer.structure), Auto):
+        return False
+    given, asked = Observations(table.inputs, table.values), imputer._regressor().get_params(deep=False)
+    options = [asked[name] for name in ("structure", "inference", "kernel", "num_inducing")]
+    structure, inference = chosen(given, *options)
+    setting = Setting(given.standardised(), structure, imputer.kernel, imputer.num_inducing)
+    return setting.is_compared and inference.resolved(setting).name == MAP.name
 
 
 @contextmanager
-def _progress(verbose: bool | None, seconds: Callable[[], float]) -> Iterator[Callable[[str], object] | None]:
-    """Function that shows the current step on the standard error stream; None to show nothing."""
-    if verbose is False or (verbose is None and not sys.stderr.isatty()):
+def _progress(verbose: bool | None, seconds: Callable[[], float]) -> Iterator[Callable[[str, int], object] | None]:
+    """Function that shows the step on the standard error stream, elsewhere than on terminals each method's first."""
+    is_terminal = sys.stderr.isatty()
+    if verbose is False or (verbose is None and not is_terminal):
         yield None
         return
     expected = seconds()
@@ -234,14 +252,16 @@ def _progress(verbose: bool | None, seconds: Callable[[], float]) -> Iterator[Ca
         return
     sys.stderr.write(f"assess_gaps: about {expected:.0f} s\n")
 
-    def say(what: str) -> None:
-        sys.stderr.write(f"\r\x1b[Kassess_gaps: {what}")
-        sys.stderr.flush()
+    def say(what: str, masking: int) -> None:
+        if is_terminal or masking == 0:
+            start, end = ("\r\x1b[K", "") if is_terminal else ("", "\n")
+            sys.stderr.write(f"{start}assess_gaps: {what}{end}")
+            sys.stderr.flush()
 
     try:
         yield say
     finally:
-        sys.stderr.write("\n")
+        sys.stderr.write("\n" if is_terminal else "")
 
 
 def _check(maskings: int, share: float) -> None:

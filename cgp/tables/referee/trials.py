@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from cgp.tables.transforms.columns import ValueScores
 from .scores import BlockScores, Residuals, Spread
 from .summed import with_hidden_blocks
 
-__all__ = ["Trial", "run_trials"]
+__all__ = ["Trial", "is_part_of", "run_trials"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -53,7 +53,7 @@ def run_trials(
     methods: Mapping[str, Any],
     *,
     known: Sums | None = None,
-    reported: Callable[[str], object] | None = None,
+    reported: Callable[[str, int], object] | None = None,
 ) -> tuple[dict[str, Trial], dict[str, str]]:
     """Let every method fill every masking of a table.
 
@@ -62,17 +62,18 @@ def run_trials(
         hidden: the blocks.
         methods: imputers by name; all take totals if there are any.
         known: totals of the table; hidden blocks of their columns have theirs too.
-        reported: is told what is being fitted.
+        reported: is told what is being fitted, and the number of the masking.
 
     Returns:
         The trial of each method, and the errors of those that failed.
     """
     trials: dict[str, Trial] = {}
     failures: dict[str, str] = {}
-    fits = _Fits(table, hidden, known, reported or (lambda what: None))
-    for name in sorted(methods, key=lambda name: getattr(methods[name], "structure", "") != "auto"):
+    fits = _Fits(table, hidden, known, reported or (lambda what, masking: None))
+    order = sorted(methods, key=lambda name: getattr(methods[name], "structure", "") != "auto")
+    for number, name in enumerate(order, start=1):
         try:
-            trials[name] = _trial(fits, name, methods[name])
+            trials[name] = _trial(fits, f"{number} of {len(methods)}, {name}", methods[name])
         except (ValueError, RuntimeError, np.linalg.LinAlgError) as error:
             failures[name] = f"{type(error).__name__}: {error}"
     return {name: trials[name] for name in methods if name in trials}, failures
@@ -84,7 +85,7 @@ def _trial(fits: _Fits, name: str, method: Any) -> Trial:
     errors, sd, *own = np.full((5, len(hidden.rows)), np.nan)
     seconds = []
     for masking in range(int(hidden.maskings.max()) + 1):
-        fits.reported(f"{name}, masking {masking + 1} of {int(hidden.maskings.max()) + 1}")
+        fits.reported(f"{name}, masking {masking + 1} of {int(hidden.maskings.max()) + 1}", masking)
         values = masking_of == masking
         cells = hidden.rows[values], hidden.columns[values]
         filling, took = fits.filled(masking, method)
@@ -124,7 +125,7 @@ class _Fits:
     """Fits to the maskings of a table; an imputer that compared structures provides each without a fit."""
 
     def __init__(
-        self, table: Table, hidden: HiddenBlocks, known: Sums | None, reported: Callable[[str], object]
+        self, table: Table, hidden: HiddenBlocks, known: Sums | None, reported: Callable[[str, int], object]
     ) -> None:
         self.table, self.hidden, self.known, self.reported = table, hidden, known, reported
         self.compared: list[tuple[int, CorrelatedGPImputer, float]] = []
@@ -133,7 +134,7 @@ class _Fits:
         """What a method fills in, in a masking, and its seconds."""
         cells = self.hidden.cells(masking, self.table.values.shape)
         for number, imputer, seconds in self.compared:
-            if number == masking and _is_part_of(method, imputer):
+            if number == masking and is_part_of(method, imputer, imputer.regressor_.criteria_):
                 masked = self.table._replace(values=np.where(cells, np.nan, self.table.values))
                 imputer = imputer._with_structure(method.structure)
                 filled = imputer._given_by(imputer.regressor_, masked)
@@ -148,9 +149,9 @@ class _Fits:
         return filling, seconds
 
 
-def _is_part_of(method: Any, imputer: CorrelatedGPImputer) -> bool:
-    """Whether an imputer has fitted a method already, as one of the structures that it compared."""
-    if not isinstance(method, CorrelatedGPImputer) or method.structure not in imputer.regressor_.criteria_:
+def is_part_of(method: Any, imputer: CorrelatedGPImputer, structures: Container[Any]) -> bool:
+    """Whether an imputer fits a method, too, as one of the structures that it compares."""
+    if not isinstance(method, CorrelatedGPImputer) or method.structure not in structures:
         return False
     first, second = (each.get_params(deep=False) for each in (method, imputer))
     return all(first[name] is second[name] or first[name] == second[name] for name in first if name != "structure")

@@ -1,5 +1,7 @@
 """Totals of transformed columns: draws beside quadrature of the exact density, and what is refused."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from cgp.regression import CorrelatedGPRegressor
 from cgp.regression.solvers.choice import Cost
 from cgp.tables import CorrelatedGPImputer, KnownTotals, constrained, slices
+from cgp.tables.slices import _starts
 from cgp.tables.transforms.kinds import BoxCox, Logit
 
 DAYS, GAP = 40, [20, 21, 22, 23]
@@ -268,3 +271,29 @@ def test_what_cannot_be_used_is_refused(fitted):
         imputer.fit(frame.assign(rain=np.nan), totals={"rain": rain})
     with pytest.raises(ValueError, match="one input and a Markov kernel such as 'matern32'"):
         CorrelatedGPImputer(transforms="log", kernel="rbf").fit(np.exp(frame), totals={"rain": rain})
+
+
+@pytest.mark.parametrize(("reach", "expected"), [(9.0, [4.0, 8.0]), (4.5, [4.0, 4.0]), (0.9, [0.8, 0.0]), (-1.0, None)])
+def test_chains_start_where_their_totals_are_reached(reach, expected):
+    """At a draw, or nearer to the mean; nowhere, if none is."""
+
+    def reached(x):
+        level = np.where(np.abs(x).max(axis=1) <= reach, -x[:, 0], -np.inf)
+        return x[:, :1] + 1.0, level
+
+    surface = SimpleNamespace(response=np.ones((1, 1)), reached=reached)
+    r, u, level = _starts(surface, np.zeros(2), np.array([[4.0, 1.0], [8.0, 1.0]]))
+    if expected is None:
+        assert (level == -np.inf).all()
+        return
+    np.testing.assert_allclose(r[:, 0], expected)
+    np.testing.assert_allclose(u[:, 0], r[:, 0] + 1.0)
+    np.testing.assert_allclose(level, -r[:, 0])
+
+
+def test_chains_that_reach_nothing_start_as_others_do():
+    surface = SimpleNamespace(response=np.ones((1, 1)), reached=lambda x: (x, np.where(x[:, 0] > 0.5, 0.0, -np.inf)))
+    r, u, level = _starts(surface, np.zeros(1), np.array([[0.4], [3.0], [-2.0]]))
+    np.testing.assert_array_equal(r[:, 0], 3.0)
+    np.testing.assert_array_equal(u, r)
+    assert np.isfinite(level).all()

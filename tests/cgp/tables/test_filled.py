@@ -128,6 +128,7 @@ def test_totals_of_nothing_are_refused(imputer, arguments, message):
         CorrelatedGPImputer(**QUICK).fit(frame().reset_index(drop=True)).aggregate("D")
 
 
+@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
 def test_periods_have_the_words_of_the_command_line(imputer):
     for word, frequency in (("day", "D"), ("months", "MS"), ("all", None)):
         pd.testing.assert_frame_equal(imputer.aggregate(word).value, imputer.aggregate(frequency).value)
@@ -243,6 +244,7 @@ def test_weights_in_frames_for_an_array():
     np.testing.assert_allclose(imputer.aggregate(weights=mixed).value, imputer.aggregate(weights=weights).value)
 
 
+@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
 def test_sums_without_some_rows_say_so():
     """A row that is absent is no gap: nothing is filled in, and the sum has no error for it."""
     days = pd.date_range("2024-06-01", periods=60, freq="D")
@@ -258,3 +260,18 @@ def test_sums_without_some_rows_say_so():
     absent.aggregate("MS", weights=np.ones(57))
     CorrelatedGPImputer(**QUICK).fit(table).aggregate("MS")
     CorrelatedGPImputer(**QUICK).fit(table.set_index(days + pd.to_timedelta(np.arange(60) % 7, "h"))).aggregate("MS")
+
+
+def test_sums_of_periods_seen_in_part_say_so():
+    """Words and frequencies alike; those of labels, of all rows, and of whole months do not."""
+    days = pd.date_range("2024-02-20", "2024-05-10", name="day")
+    table = pd.DataFrame({"rain": np.sin(np.arange(len(days)) / 3.0)}, days)
+    table.iloc[5] = np.nan
+    imputer = CorrelatedGPImputer(kernel="matern32", **QUICK).fit(table)
+    for by in ("month", "MS"):
+        with pytest.warns(UserWarning, match="aggregate: 2024-02-01 and 2024-05-01: rows are of a part of the month"):
+            imputer.aggregate(by)
+    with pytest.warns(UserWarning, match="aggregate: 2024-02-01: rows are of a part of the month only"):
+        imputer.aggregate("MS", "mean", steps="21D")
+    for by in (None, "all", "day", days.month):
+        imputer.aggregate(by)

@@ -330,6 +330,7 @@ def long_series():
     return table
 
 
+@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
 def test_codes_after_a_fit_are_left_out_as_fit_leaves_them_out(few_windows, tmp_path):
     """By update, transform and a regressor of one's own; totals do not count them."""
     table = long_series()
@@ -523,3 +524,14 @@ def test_folders_that_save_did_not_write_are_named(kind, file):
         FileNotFoundError, match=f"folder: expected one that save wrote, got 'nothing' without {file}.safe"
     ):
         kind.load("nothing")
+
+
+def test_a_column_of_another_name_is_named():
+    """With what may be meant, beside scikit-learn's own words."""
+    table = frame().rename(columns={"a": "ozone"})
+    imputer = CorrelatedGPImputer(**QUICK).fit(table)
+    for ask in (imputer.transform, imputer.update):
+        with pytest.raises(
+            ValueError, match=r"X: expected the columns of the fit .*did you mean 'ozone'\?\.\nThe feature"
+        ):
+            ask(table.rename(columns={"ozone": "Ozon"}))

@@ -50,6 +50,7 @@ def test_fills_and_draws_have_the_totals_of_a_column_without_values(fitted):
     assert (imputer.std_["rain"] > 0).all()
 
 
+@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
 def test_the_aggregate_of_a_known_bin_has_no_error(fitted):
     imputer, _, _, totals = fitted
     found = imputer.aggregate("W")
@@ -59,6 +60,7 @@ def test_the_aggregate_of_a_known_bin_has_no_error(fitted):
     assert (imputer.aggregate("W", include_noise=False).std["rain"] > 0).all()
 
 
+@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
 def test_it_is_written_and_read_with_its_totals(fitted, tmp_path):
     imputer, _, frame, _ = fitted
     imputer.save(tmp_path)
@@ -158,6 +160,7 @@ def test_totals_reach_over_the_ends_of_the_table_at_its_step(index, total, ends,
         assert ends is None or found[0] == ends
 
 
+@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
 def test_totals_beyond_the_ends_are_those_of_a_table_with_more_rows():
     full, frame = series()
     totals = weekly(full)
@@ -254,6 +257,7 @@ def test_other_solvers_refuse_totals():
         CorrelatedGPImputer().fit([frame, frame], totals=totals)
 
 
+@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
 def test_columns_with_totals_are_not_transformed_unless_asked():
     full, frame = series()
     totals = {"rain": weekly(full)[:8]}
@@ -274,6 +278,7 @@ def test_few_readings_beside_totals_are_not_sampled_by_slices():
     assert regressor._planned(table.inputs, full[:42].to_numpy()[:, :1], None)[1].name == "slice"
 
 
+@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
 def test_windows_learn_of_readings_and_then_of_totals():
     full, frame = series()
     totals = weekly(full)[:8]

@@ -108,3 +108,27 @@ def test_other_inputs_are_drawn_too(inputs):
     overview, *columns = CorrelatedGPImputer(inputs=inputs, **QUICK).fit(table).plot(figure=Figure())
     assert columns[-1].get_xlabel() == {None: "", "n": "n"}.get(inputs, "row")
     assert len(overview.get_yticklabels()) == len(columns) + (inputs is None)  # n has no gap
+
+
+def test_columns_and_a_time_can_be_chosen_for_a_picture():
+    """A column without gaps there is drawn, too, if it is asked for; a month is all of it."""
+    table = frame("Europe/Zurich")
+    imputer = CorrelatedGPImputer(**QUICK).fit(table)
+    day = str(table.index[-1].date())
+    overview, *columns = imputer.plot(Figure(), columns=["b", "a"], between=(day, day))
+    assert [label.get_text() for label in overview.get_yticklabels()] == ["b", "a"]
+    assert [ax.get_title(loc="left") for ax in columns] == ["b", "a"]
+    assert len(columns[0].lines[0].get_xdata()) == len(table.loc[day])
+    _, only = imputer.plot(Figure(), columns="n", between=(table.index[0], table.index[5]))
+    assert len(only.lines[0].get_xdata()) == 6
+    counted = CorrelatedGPImputer(**QUICK).fit(table.to_numpy())
+    assert len(counted.plot(Figure(), columns=[0], between=(3, 7))[1].lines[0].get_xdata()) == 5
+    for wrong, message in (
+        ({"columns": ["a", "N"]}, r"columns: expected some of \['a', 'b', 'n'\], got \['N'\]; did you mean 'n'\?"),
+        ({"columns": []}, "columns: expected some of"),
+        ({"between": day}, r"between: expected \(first, last\), times, got '"),
+        ({"between": ("soon", "later")}, r"between: expected \(first, last\), times, got \('soon"),
+        ({"between": ("1999", "2000")}, r"between: expected .*, times from .* to .*, got \('1999"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            imputer.plot(Figure(), **wrong)

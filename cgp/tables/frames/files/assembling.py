@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cgp.spelling import counted
-from cgp.tables.frames.periods import period_of
+from cgp.spelling import counted, said_times
+from cgp.tables.frames.periods import are_set_back, period_of
 
 from .columns import Columns
 from .options import ReadOptions, UnclearError, option
@@ -288,7 +288,10 @@ def _repeats(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> 
         raise UnclearError(
             f"{count} of {len(cells)} rows repeat {time!r}: say {option('repeats')} if these are readings of one thing"
         )
-    return [f"{rows_repeat} a time, the first {label[repeated].iloc[0]}"]
+    (first,) = said_times(label[repeated].head(1))
+    at_night = rows.times is not None and are_set_back(label[repeated].array)
+    clocks = ", in a night when clocks are set back: both are readings" if at_night else ""
+    return [f"{rows_repeat} a time, the first {first}{clocks}"]
 
 
 def _names_of_series(others: Any, label: Any, columns: Columns, share: float) -> list[str]:

@@ -168,8 +168,8 @@ def _of_words(words: dict[str, dict[str, int]], given: Sequence[str]) -> str:
     codes = [*given, *dict.fromkeys(text[0] if text in limits else text for text in [*where][:_MOST])]
     shown = first_of((f"{text!r} in {first_of(map(repr, names), 3)}" for text, names in where.items()), _MOST)
     below = (
-        f". A value below a limit is filled as a gap then, which is too high: {option('half_limits')} takes half of "
-        "each limit"
+        f". A value below a limit is filled as a gap then, which is too high: in place of '<', "
+        f"{option('half_limits')} takes half of each limit"
     )
     return (
         f"words among numbers: {shown}. Say {option('missing', codes)} if they stand for what is missing, or "

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cgp.extras import needs_extra
-from cgp.spelling import counted, meant
+from cgp.spelling import counted, meant, said_times
 
 from .assembling import FEW_REPEATS, Assembled, pivoted, said_step, usual_step, wide
 from .columns import PADDED, Columns, columns_of
@@ -176,6 +176,6 @@ def _said_rows(rows: Rows, assembled: Assembled) -> str:
         return f"{count}, taken in their order ({option('index', 'COLUMN')} names a column)"
     form = f" ({rows.said})" if rows.said else ""
     labels = [*rows.labels.values()]
-    span = f": {labels[0].min()} to {labels[0].max()}" if len(labels) == 1 else ""
+    span = f": {' to '.join(said_times([labels[0].min(), labels[0].max()]))}" if len(labels) == 1 else ""
     step = f", mostly {said_step(usual_step(rows.times))} apart" if rows.times is not None and count > 1 else ""
     return f"{count}{of_them}, known by {', '.join(map(repr, rows.labels))}{form}{span}{step}"

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cgp.tables.frames.codes import warn_of_repeats, warn_of_uneven_errors
+from cgp.tables.frames.codes import warn_of_few, warn_of_repeats, warn_of_uneven_errors
 from cgp.tables.frames.table import read_table
 
 
@@ -50,6 +50,31 @@ def test_times_that_repeat_are_named():
     later = read_table(frame.iloc[4:] + 1.0, None, axis=axis)[0]
     with pytest.warns(UserWarning, match=r"rows: 2 rows repeat a time: they .*; rows\[~rows.index.isin"):
         warn_of_repeats(later, [table._replace(inputs=table.inputs - 90.0), table], is_time=True)
+
+
+def test_a_time_that_comes_twice_as_clocks_are_set_back_is_a_reading():
+    """In the night of 29 October; not a day before, nor in a zone, in which every hour has a time of its own."""
+    hours = pd.date_range("2023-10-28", periods=40, freq="h")
+    for night, zone, said in ((26, None, "clocks are set back: both are readings"), (2, None, "count it twice")):
+        times = hours.insert(night + 1, hours[night]).tz_localize(zone)
+        table = read_table(pd.DataFrame({"a": np.arange(41.0)}, index=times), None)[0]
+        with pytest.warns(UserWarning, match=f"X: 1 row repeats a time.*{said}"):
+            warn_of_repeats(table, is_time=True)
+    times = hours.insert(27, hours[26]).tz_localize("UTC")
+    with pytest.warns(UserWarning, match="count it twice"):
+        warn_of_repeats(read_table(pd.DataFrame({"a": np.arange(41.0)}, index=times), None)[0], is_time=True)
+
+
+def test_columns_of_few_values_and_more_gaps_are_named():
+    """Below ten values, as the docstring of fit says; one value has a warning of its own."""
+    values = np.full((40, 4), np.nan)
+    for column, count in enumerate((1, 5, 9, 10)):
+        values[:count, column] = np.arange(count)
+    with pytest.warns(UserWarning, match="X: 'b' has 5 values and 35 gaps, 'c' has 9 values and 31 gaps: most of"):
+        warn_of_few(values, list("abcd"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_few(values[:18, 2:], list("cd"))
 
 
 def test_errors_that_no_interval_is_too_narrow_for_are_not_named():

@@ -13,9 +13,10 @@ from sklearn.impute import KNNImputer
 
 from cgp import CorrelatedGPImputer, assess_gaps
 from cgp.regression import MAP, CorrelatedGPRegressor, MultiScale
+from cgp.regression.solvers.choice import Cost
 from cgp.tables.frames.table import read_table
 from cgp.tables.referee.baselines import LaggedRidge, LinearInterpolation
-from cgp.tables.referee.comparison import candidates
+from cgp.tables.referee.comparison import candidates, comparison_seconds
 from cgp.tables.referee.report import LEAST_GAIN
 from tests.null_gaps import claims_anything, null_losses, report_of
 
@@ -515,14 +516,28 @@ def test_bad_arguments_are_named():
         report.nll("lines", "7")
 
 
-def test_progress_is_one_line(capfd):
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_progress_is_one_line_or_one_of_each_method(is_terminal, capsys, monkeypatch):
+    """On a terminal, where each step is written over the one before, and in files."""
     _, values = waves(60, 2)
-    assess_gaps(with_gaps(values), methods={"lines": LinearInterpolation()}, maskings=2, verbose=True)
-    error = capfd.readouterr().err
-    assert error.startswith("assess_gaps: about 0 s\n")
-    assert "lines, masking 2 of 2" in error
-    assess_gaps(with_gaps(values), methods={"lines": LinearInterpolation()}, maskings=2)
-    assert capfd.readouterr().err == ""
+    methods = {"lines": LinearInterpolation(), "ridge": LaggedRidge()}
+    monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
+    assess_gaps(with_gaps(values), methods=methods, maskings=2, verbose=True)
+    first, *steps = capsys.readouterr().err.splitlines()
+    assert first == "assess_gaps: about 0 s"
+    lines = [f"assess_gaps: {n} of 2, {name}, masking 1 of 2" for n, name in ((1, "lines"), (2, "ridge"))]
+    assert is_terminal or steps == lines
+    assert not is_terminal or "2 of 2, ridge, masking 2 of 2" in steps[-1]
+    assess_gaps(with_gaps(values), methods=methods, maskings=2)
+    assert capsys.readouterr().err == ""
+
+
+def test_structures_that_one_fit_compares_are_expected_once(monkeypatch):
+    """None of them has a fit of its own beside the average, unless parameters are sampled, of few observations."""
+    monkeypatch.setattr("cgp.regression.CorrelatedGPRegressor.estimate", lambda *_, **__: Cost(1.0, 1.0))
+    for rows, fits in ((150, 1), (60, 5)):
+        _, values = waves(rows, 2)
+        assert comparison_seconds(with_gaps(values), CorrelatedGPImputer(), maskings=2) == 2 * fits
 
 
 def test_one_block_is_counted_as_one():

@@ -92,7 +92,7 @@ def test_words_among_numbers_are_refused_all_at_once():
     assert "'ND' in 'a', 'off' in 'a', '<0.5' in 'b', '<0.7' in 'b'" in flags
     assert "--missing ND off '<'" in flags
     assert "--leave a b" in flags
-    assert "--half-limits takes half of each limit" in flags
+    assert "in place of '<', --half-limits takes half of each limit" in flags
     with pytest.raises(UnclearError) as refused:
         columns(a=["1", "<5"])
     assert "--missing '<'" in refused.value.flags

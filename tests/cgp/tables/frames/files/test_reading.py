@@ -194,7 +194,7 @@ def test_repeated_times_are_refused_or_said(read):
     assert "--repeats" in refused.value.flags
     assert len(read(LONG, repeats=True).frame) == 5
     once = read(daily([*range(30), 29, *range(30, 60)], [29.5, *range(60)]))
-    assert "1 row repeats a time, the first 2020-01-30 00:00:00" in str(once.understood)
+    assert str(once.understood).endswith("1 row repeats a time, the first 2020-01-30")
     with pytest.raises(UnclearError, match="30 of 90 rows repeat 'day': say repeats=True"):
         read(daily([*range(30), *range(60)], range(90)))
 

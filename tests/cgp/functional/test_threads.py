@@ -7,10 +7,11 @@ import pytest
 import torch
 from threadpoolctl import ThreadpoolController
 
+from cgp.functional.threads import one_blas_thread, one_thread, threads_for
+from cgp.regression import CorrelatedGPRegressor
 from cgp.statespace.posterior import StateSpacePosterior
 from cgp.statespace.processes import matern_process
 from cgp.statespace.space import state_space
-from cgp.statespace.threads import one_blas_thread
 
 
 def counts() -> set[int]:
@@ -70,3 +71,23 @@ def test_recursions_of_a_state_space_use_one_thread(three_threads, monkeypatch):
     _ = StateSpacePosterior(space, y, y, y.bool()).variance
     assert len(seen) == 4
     assert all(threads == {1} for threads in seen)
+
+
+def test_fits_to_few_observations_take_one_thread(three_threads, monkeypatch):
+    """And learning from windows, of any series; predictions from many observations may take more."""
+
+    with one_thread():
+        assert torch.get_num_threads() == 1
+        assert counts() == {1}
+    for observations, expected in ((1000, {1}), (1001, {3})):
+        with threads_for(observations):
+            assert counts() == expected
+    seen = []
+    monkeypatch.setattr("cgp.regression.inference.fitting.minimise", lambda *_, **__: seen.append(counts()) or 1 / 0)
+    monkeypatch.setattr("cgp.regression.inference.windows.window_evidence", lambda *_: seen.append(counts()) or 1 / 0)
+    x = np.arange(30.0)[:, None]
+    for options in ({"inference": "map"}, {"structure": "multiscale"}):
+        with pytest.raises(ZeroDivisionError):
+            CorrelatedGPRegressor(**options).fit(x, np.sin(x[:, 0]))
+    assert seen == [{1}, {1}]
+    assert counts() == {3}
