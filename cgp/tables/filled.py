@@ -162,7 +162,7 @@ class FilledTable:
 
         table, axis, kinds = self.table, self.axis, self._transforms.kinds
         shown, rows = _chosen_columns(columns, table), _rows_between(between, table, axis)
-        cells = np.ix_(rows, shown)
+        cells = np.ix_(rows, np.array(shown))
         mean, sd, missing = (each[cells] for each in (*self.moments, table.missing))
         names = [str(table.names[p]) for p in shown]
         units = getattr(table.given, "attrs", {}).get("units", {})
@@ -306,7 +306,7 @@ def _chosen_columns(columns: Any, table: Table) -> list[int]:
     return [keys.index(name) for name in asked]
 
 
-def _rows_between(between: tuple[Any, Any] | None, table: Table, axis: Axis) -> NDArray[np.int64]:
+def _rows_between(between: Any, table: Table, axis: Axis) -> NDArray[np.int64]:
     """Numbers of the rows from one time, or number, to another, both included; a month is all of it; all for None."""
     rows = np.arange(len(table.inputs))
     if between is None:

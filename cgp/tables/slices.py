@@ -138,17 +138,21 @@ class _Surface(NamedTuple):
         noise = given.noise.numpy()
         errors = np.where(noise > 0.0, self.values - (self.linear @ r.T).T, 0.0)  # of totals that have some
         noisy = noise[:, None] * self.precision
-        far = np.full(len(r), np.inf)
+        far, slopes = np.full(len(r), np.inf), np.ones((len(r), len(noise), len(noise)))
+        open_ = np.arange(len(r))  # others are there
         for _ in range(_NEWTON):
-            x = r + u @ self.response.T
-            missed = given.values.numpy() - errors - u @ noisy.T - (weights @ self.known.curve.values(x).T).T
-            slopes = self._summed(self.known.curve.slopes(x)) + noisy
-            far = np.abs(missed).max(axis=1)
-            if (far <= _EXACT * self.size).all() or not np.isfinite(slopes).all():
+            x = r[open_] + u[open_] @ self.response.T
+            reached = errors[open_] + u[open_] @ noisy.T + (weights @ self.known.curve.values(x).T).T
+            missed = given.values.numpy() - reached
+            slopes[open_] = self._summed(self.known.curve.slopes(x)) + noisy
+            far[open_] = np.abs(missed).max(axis=1)
+            on = (far[open_] > _EXACT * self.size) & np.isfinite(slopes[open_]).all(axis=(1, 2))
+            missed, open_ = missed[on], open_[on]
+            if not len(open_):
                 break
-            step = np.linalg.solve(slopes + 1e-12 * np.eye(len(noise)), missed[..., None])[..., 0]
+            step = np.linalg.solve(slopes[open_] + 1e-12 * np.eye(len(noise)), missed[..., None])[..., 0]
             length = np.abs(step @ self.response.T).max(axis=1)
-            u = u + step * np.minimum(1.0, _STEP / np.maximum(length, _EXACT))[:, None]
+            u[open_] += step * np.minimum(1.0, _STEP / np.maximum(length, _EXACT))[:, None]
         away = self.error + u
         density = -0.5 * np.einsum("cm,ml,cl->c", away, self.precision, away)
         with np.errstate(divide="ignore"):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from cgp.spelling import counted, said_times
+from cgp.spelling import counted, first_of, said_times
 from cgp.warning import warn_user
 
 from .periods import are_set_back
@@ -41,6 +41,7 @@ _OFTEN = 0.05  # share of a column's values that are 0 from which they have a pr
 _NOTHING, _LITTLE = 1e-6, 0.01  # standard deviations of a column: rounding, and what nobody minds
 _MANY = 0.2  # share of the intervals in a column: a few are below 0 by chance
 _FAR = 20.0  # ranges of the values before
+_NAMED = 5  # columns in a warning
 _FEW = 10  # values of a column, below which most of one with more gaps is a guess
 _LEAST_ERRORS = 40  # of a column, to be compared before and after a row
 _SPLITS = (0.25, 0.5, 0.75)
@@ -123,10 +124,11 @@ def warn_of_few(values: Array, names: Sequence[Any]) -> None:
     counts, missing = (~np.isnan(values)).sum(axis=0), np.isnan(values).sum(axis=0)
     few = (counts > 1) & (counts < _FEW) & (missing > counts)
     if few.any():
-        said = ", ".join(f"{names[p]!r} has {counts[p]} values and {missing[p]} gaps" for p in np.flatnonzero(few))
+        columns = np.flatnonzero(few).tolist()
+        said = (f"{names[p]!r} has {counts[p]} values and {missing[p]} gaps" for p in columns)
         warn_user(
-            f"X: {said}: most of what is filled there is a guess, and how far it may be wrong is one, too: leave such "
-            "a column out unless others say what it is"
+            f"X: {first_of(said, _NAMED)}: most of what is filled there is a guess, and how far it may be wrong is "
+            "one, too: leave such a column out unless others say what it is"
         )
 
 
