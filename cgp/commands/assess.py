@@ -114,11 +114,11 @@ def run(parsed: argparse.Namespace) -> None:
     write_picture(report.plot, parsed.picture)
     numbers = {name: float(limit) for name, limit in limits.items()}
     if parsed.out is not None:
-        write_report(parsed.out, report, known.of, sentence, numbers, answering, in_sets)
+        write_report(parsed.out, report, known, sentence, numbers, answering, in_sets)
     for part in new.values():
         found = replace(network.predicted(answers.model, part), limits=numbers)
         sets = None if parsed.sets is None else found.sets(parsed.sets, held_out=answers.known)
-        write_answers(parsed.answer[1], found, answers.method, answering, sets)
+        write_answers(parsed.answer[1], found, answers.method, answering, sets, known.classes)
 
 
 def _read(parsed: argparse.Namespace) -> list[Any]:
@@ -133,8 +133,10 @@ def _read(parsed: argparse.Namespace) -> list[Any]:
         known = known._replace(features=None)  # which only methods and scores of the training data use
     for path, part in [(parsed.predictions, known), *seen.items(), *others.items()]:
         check_features(path, part, known, ["--train"] if seen else [])
-    for path, part in [*others.items(), *seen.items(), *further.items(), *new.items()]:
-        check_alike(path, part, known)
+    for parts in (others, seen, further, new):
+        parts |= {path: part.ordered(path, known.classes) for path, part in parts.items()}
+        for path, part in parts.items():
+            check_alike(path, part, known)
     return [known, seen, others, further, new]
 
 

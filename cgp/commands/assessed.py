@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,7 +67,7 @@ def said_by(method: str) -> str:
 def write_report(
     path: Path,
     report: Any,
-    logits: str,
+    known: Any,
     sentence: str,
     limits: dict[str, float],
     answering: Answering | None,
@@ -77,7 +78,7 @@ def write_report(
     Args:
         path: json.
         report: what :func:`cgp.assess` returned.
-        logits: what its logits are.
+        known: the labelled predictions.
         sentence: its recommendation.
         limits: of the recommended detectors by name: the score above which an input is flagged.
         answering: which answers keep to a risk, if that was asked.
@@ -85,7 +86,8 @@ def write_report(
     """
     content = {
         "labels": report.num_labels,
-        "logits": logits,
+        "logits": known.of,
+        "classes": [*known.classes] or None,
         "sentence": sentence,
         "method": report.method,
         "methods": {name: _method(report, name) for name in report.scores},
@@ -104,6 +106,7 @@ def write_answers(
     method: str,
     answering: Answering | None,
     sets: Any,
+    names: Sequence[str] = (),
 ) -> None:
     """Write a row per input: class and confidence, by which method, whether flagged, whether withheld, set of classes.
 
@@ -113,21 +116,28 @@ def write_answers(
         method: the row of the report that it is by.
         answering: which answers keep to a risk, if that was asked.
         sets: whether each class is in the set of each input, ``(N, C)``, if that was asked.
+        names: of the classes, if they have some.
     """
-    classes = found.classes.tolist()
+    classes = _named(found.classes.tolist(), names)
     columns: dict[str, list[Any]] = {"input": [*range(len(classes))], "class": classes}
     columns |= {"confidence": found.confidence.double().tolist(), "method": [method] * len(classes)}
     columns |= {name: flags.int().tolist() for name, flags in found.flags.items()}
     if answering is not None:
         columns["withheld"] = (~(found.confidence.double() > answering.threshold)).int().tolist()
     if sets is not None:
-        columns["set"] = [" ".join(map(str, row.nonzero()[:, 0].tolist())) for row in sets]
+        between = "; " if any(" " in name for name in names) else " "
+        columns["set"] = [between.join(map(str, _named(row.nonzero()[:, 0].tolist(), names))) for row in sets]
 
     def write(aside: Path) -> None:
         with aside.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([[*columns], *zip(*columns.values(), strict=True)])
 
     write_aside(path, write)
+
+
+def _named(numbers: Sequence[int], names: Sequence[str]) -> list[Any]:
+    """Numbers of classes, or their names where they have some."""
+    return [names[number] for number in numbers] if names else [*numbers]
 
 
 def _method(report: Any, name: str) -> dict[str, Any]:

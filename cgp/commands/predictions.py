@@ -6,7 +6,7 @@ import re
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,12 +35,30 @@ class Predictions(NamedTuple):
         labels: ``(N,)``, or None.
         features: the representation that the last layer read, ``(N, d)``, or None.
         of: what the logits are, in words.
+        classes: names of the columns of logits, of a text.
     """
 
     logits: Array
     labels: Array | None
     features: Array | None
     of: str
+    classes: tuple[str, ...] = ()
+
+    def ordered(self, path: Path, classes: Sequence[str]) -> Self:
+        """With columns in the order of some classes, where both have names; an error if a name is not there."""
+        if not self.classes or not classes or self.classes == classes:
+            return self
+        if odd := [name for name in self.classes if name not in classes]:
+            what = first_of(map(repr, classes), _SHOWN)
+            raise ValueError(
+                f"{path}: expected columns of the labelled file, {what}, got {odd[0]!r}{meant(odd, classes)}"
+            )
+        if len(self.classes) < len(classes):
+            missing = next(name for name in classes if name not in self.classes)
+            raise ValueError(f"{path}: expected a column for each class of the labelled file, got none for {missing!r}")
+        places = np.array([self.classes.index(name) for name in classes])
+        labels = None if self.labels is None else places.argsort()[self.labels]
+        return self._replace(logits=self.logits[:, places], labels=labels, classes=tuple(classes))
 
 
 def read_predictions(path: Path, *, labelled: bool = True) -> Predictions:
@@ -58,7 +76,7 @@ def read_predictions(path: Path, *, labelled: bool = True) -> Predictions:
     Raises:
         ValueError: if it holds something else.
     """
-    arrays = _arrays(path)
+    arrays, classes = _arrays(path)
     logits = _logits(path, arrays)
     labels = _labels(path, arrays, logits.shape) if labelled else None
     features = arrays.get("features")
@@ -69,7 +87,7 @@ def read_predictions(path: Path, *, labelled: bool = True) -> Predictions:
     averaged = any(name in arrays and arrays[name].ndim == 3 for name in ("logits", "probabilities"))
     probabilities = "averaged probabilities" if averaged else "probabilities"
     of = AS_SAVED if "logits" in arrays and not averaged else f"logarithms of the {probabilities}"
-    return Predictions(logits, labels, features, of)
+    return Predictions(logits, labels, features, of, classes)
 
 
 def check_alike(path: Path, part: Predictions, known: Predictions) -> None:
@@ -90,8 +108,8 @@ def check_features(path: Path, part: Predictions, known: Predictions, users: Seq
         raise ValueError(f"{path}: expected features (N, {width}), as {' and '.join(users)} {uses} them, got none")
 
 
-def _arrays(path: Path) -> dict[str, Array]:
-    """What a file holds, by the names of :func:`numpy.savez`."""
+def _arrays(path: Path) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """What a file holds, by the names of :func:`numpy.savez`, and names of the classes."""
     if not zipfile.is_zipfile(path):
         if path.suffix.lower() in _TABLES:
             return _table(path)
@@ -106,15 +124,15 @@ def _arrays(path: Path) -> dict[str, Array]:
             if not {"logits", "probabilities"} & {*file}:
                 near = meant(file, _NAMES)
                 raise ValueError(f"expected logits or probabilities, got {[*file]}{near} ({_HOW})")
-            return dict(file)
+            return dict(file), ()
     except (ValueError, EOFError, zipfile.BadZipFile, TypeError) as error:
         is_of_objects = "allow_pickle" in str(error)
         what = "expected numbers, got an array of Python objects (save it .astype(int), or .astype(float))"
         raise ValueError(f"{path}: {what if is_of_objects else error}") from error
 
 
-def _table(path: Path) -> dict[str, Array]:
-    """What a text holds: a row for each input, a column for each class, and one of labels."""
+def _table(path: Path) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """What a text holds, a row for each input, a column for each class and one of labels; and names of the classes."""
     from cgp.tables.frames.files.layout import delimited, layout_of
     from cgp.tables.frames.files.numbers import form_of_numbers, looks_like_number
     from cgp.tables.frames.files.options import ReadOptions, UnclearError
@@ -143,7 +161,8 @@ def _table(path: Path) -> dict[str, Array]:
         )
     values = np.stack([form.numbers(texts) for texts in columns.values()], 1)
     found = {_what(path, values, [*columns]): values}
-    return found if not labels else found | {"labels": _numbered(path, labels[0], [*columns])}
+    found |= {"labels": _numbered(path, labels[0], [*columns])} if labels else {}
+    return found, tuple(columns)
 
 
 def _what(path: Path, values: Array, names: Sequence[str]) -> str:
@@ -168,9 +187,13 @@ def _numbered(path: Path, texts: Sequence[str], names: Sequence[str]) -> Array:
     """Labels that are numbers of classes from 0, or names of columns."""
     if {*texts} <= {*names}:
         return np.array([names.index(text) for text in texts])
-    if odd := [text for text in texts if not re.fullmatch(r"[-+]?\d+(\.0*)?", text)]:
-        what = first_of(map(repr, names), _SHOWN)
-        raise ValueError(f"{path}: expected labels that are whole numbers from 0, or columns ({what}), got {odd[0]!r}")
+    unknown = [text for text in texts if text not in names]
+    are_names = len(unknown) < len(texts)
+    if odd := [text for text in unknown if are_names or not re.fullmatch(r"[-+]?\d+(\.0*)?", text)]:
+        what, near = first_of(map(repr, names), _SHOWN), meant(odd[:1], names)
+        raise ValueError(
+            f"{path}: expected labels that are whole numbers from 0, or columns ({what}), got {odd[0]!r}{near}"
+        )
     return np.array([int(float(text)) for text in texts])
 
 

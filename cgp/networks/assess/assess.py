@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
@@ -57,6 +57,7 @@ def assess(
     *labels: Any,
     task: str | Task = "classification",
     compare: Sequence[Comparable] | None = None,
+    output: Callable[[Any], Tensor] | None = None,
     train: Any = None,
     ood: Mapping[str, Any] | None = None,
     num_samples: int = 8,
@@ -99,6 +100,8 @@ def assess(
             methods are compared: ``train`` and ``ood`` are None. "regression": values ``(N, C)``, without ``ood``. An
             object such as ``Regression(noise=lambda out: out[1])`` says how outputs, variances and representation are
             taken.
+        output: takes the logits, or the values of a regression, from what the model returns, as of :func:`cgp.predict`:
+            ``lambda out: out[0]`` from a tuple, ``lambda p: p.clamp(min=1e-12).log()`` from probabilities.
         compare: names or objects of what is compared with the model as trained and with its temperature or scale:
             methods ("posterior", "readout", "dropout", or with options such as ``Posterior(layers="all")``), detectors
             ("energy", "Mahalanobis + energy"), scores of prediction sets ("aps", "raps", "lac"), or your own. None is
@@ -131,7 +134,7 @@ def assess(
         ['as trained', 'temperature']
     """
     refuse_labels_apart("assess", labels)
-    asked = as_task(task, labelled=True)
+    asked = as_task(task, labelled=True, output=output)
     check_samples(num_samples, 1)
     _check(asked, train, ood)
     model = as_assessed(uncompiled(model)).eval()

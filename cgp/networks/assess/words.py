@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cgp.comparisons import Difference, aligned, critical_value
@@ -20,6 +20,8 @@ _COLUMNS = ("nll", "brier", "ece", "accuracy")  # what sentences are of; to_fram
 _OF_VALUES = ("nll", "crps", "rmse", "coverage90", "width90")
 
 _BELOW = "less than 0.0001"  # of a change without digits to show
+
+_LISTED = 4  # sets of other inputs with numbers of their own in a sentence; the tables have all
 
 _LEAST_ECE, _LEAST_ACCURACY = 0.01, 0.005  # changes below which nothing is said
 
@@ -157,22 +159,28 @@ def _written(change: Difference) -> str:
 def _others(report: Assessment) -> list[str]:
     """What methods add to the temperature or scale: nothing, harm, or a gain that may be chance; what else improves."""
     labels = {name: report.choices[name].method.label for name in report.beyond}
-    groups: dict[str, list[str]] = {"not sure": [], "nothing": [], "worse": []}
+    groups: dict[str, list[str]] = {"not sure": [], "level": [], "nothing": [], "worse": []}
+    better = {name: _better(report, name, label) for name, label in labels.items()}
     for name, change in report.beyond.items():
         if (-change).exceeds(0.0, 2.0):
             why = _why_not(-change, report.errors_needed(name), len(report.beyond))
             why = why or ", which is not sure: a rare mistake that these labels do not show could undo it"
             groups["not sure"].append(f"the {labels[name]} changes the NLL by {_in_nats(change)}{why}")
         else:
-            kind = "worse" if change.exceeds(0.0, 2.0) else "nothing"
+            kind = "worse" if change.exceeds(0.0, 2.0) else "level" if better[name] else "nothing"
             groups[kind].append(f"the {labels[name]} (NLL {_in_nats(change)})")
     said = groups["not sure"]
-    for kind, (one, several) in (("nothing", ("adds nothing", "add nothing")), ("worse", ("is worse", "are worse"))):
+    verbs = {
+        "level": ("does not lower the NLL", "do not lower the NLL"),
+        "nothing": ("adds nothing", "add nothing"),
+        "worse": ("is worse", "are worse"),
+    }
+    for kind, (one, several) in verbs.items():
         if found := groups[kind]:
             said.append(f"{' and '.join(found)} {one if len(found) == 1 else several}")
     first = [f"Beyond it, {words}." for words in said[:1]]
     rest = [f"{words[0].upper()}{words[1:]}." for words in said[1:]]
-    return [*first, *rest, *(words for name, label in labels.items() for words in _better(report, name, label))]
+    return [*first, *rest, *(words for found in better.values() for words in found)]
 
 
 def _why_not(gain: Difference, needed: float, methods: int = 0) -> str:
@@ -192,9 +200,9 @@ def _better(report: Assessment, name: str, label: str) -> list[str]:
     accuracy, brier = changes.get("accuracy", nothing), changes.get("brier", nothing)
     said = []
     if accuracy.exceeds(_LEAST_ACCURACY, 2.0):
-        said.append(f"The {label} changes the accuracy by {_in_points(accuracy)}: report.apply(model, {name!r}).")
+        said.append(f"But the {label} changes the accuracy by {_in_points(accuracy)}: report.apply(model, {name!r}).")
     if (-brier).exceeds(0.0, 2.0) and scores[name]["brier"] < scores[plain]["brier"] - brier.error:
-        said.append(f"The {label} changes the Brier score by {brier}.")
+        said.append(f"{'It' if said else f'But the {label}'} changes the Brier score by {brier}.")
     return said
 
 
@@ -227,6 +235,13 @@ def _costs(report: Assessment, method: str) -> list[str]:
     return [f"For that, {' and '.join(parts)}."] if parts else []
 
 
+def _listed(values: Sequence[float], form: str) -> str:
+    """A few numbers, or the range of more."""
+    if len(values) > _LISTED:
+        return " to ".join(dict.fromkeys(form.format(end) for end in (min(values), max(values))))
+    return ", ".join(map(form.format, values))
+
+
 def about_detection(detection: Mapping[str, Mapping[str, Detection]], chosen: Mapping[str, str | None]) -> list[str]:
     """The detectors to use, for sets of other inputs by name, those with one verdict in one sentence."""
     verdicts: dict[tuple[str, str], list[str]] = {}
@@ -250,13 +265,16 @@ def _of_sets(kind: str, score: str, sets: Mapping[str, Mapping[str, Detection]])
     which, plain = ", ".join(sets), next(iter(next(iter(sets.values()))))
     if kind == "few":
         return f"Too few of {which} to compare scores: at least {FEWEST_INPUTS} on either side are needed."
-    aurocs, against = (", ".join(f"{each[name].auroc:.3f}" for each in sets.values()) for name in (score, plain))
+    aurocs, against = (_listed([each[name].auroc for each in sets.values()], "{:.3f}") for name in (score, plain))
     written = score.replace("Mahalanobis", "Mahalanobis distance").replace("epistemic", "epistemic uncertainty")
     if kind == "none":
         return f"No score tells {which} from in-distribution inputs: the best, the {written}, has AUROC {aurocs}."
     if score == plain:
         return f"Nothing tells {which} from in-distribution inputs better than {plain}: AUROC {against}."
-    gains = ", ".join(str(each[score].gain) for each in sets.values())
+    found = [each[score].gain for each in sets.values()]
+    gains = ", ".join(map(str, found))
+    if len(found) > _LISTED:
+        gains = f"{_listed([gain.mean for gain in found], '{:+.3f}')}, errors up to {max(g.error for g in found):.3f}"
     numbers = f"AUROC {aurocs}, against {against} for {plain} ({gains})."
     if kind == "use":
         return f"To tell {which} from in-distribution inputs, use the {written}: {numbers}"

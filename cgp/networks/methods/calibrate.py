@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from cgp.networks.model.blocks import stochastic_layers
 from cgp.networks.model.inputs import refuse_labels_apart
@@ -31,6 +32,7 @@ def calibrate(
     *labels: Any,
     method: str | Method = "auto",
     task: str | Task = "classification",
+    output: Callable[[Any], Tensor] | None = None,
     train: Any = None,
     num_samples: int = 8,
     seed: int = 0,
@@ -85,6 +87,8 @@ def calibrate(
         task: "classification" (of inputs or "tokens"), "multilabel" (labels ``(N, C)`` in {0, 1}), "dense" (logits
             ``(N, C, H, W)``, labels ``(N, H, W)``), or "regression", whose labels are values ``(N, C)``; an object such
             as ``Regression(noise=lambda out: out[1])`` says how outputs, variances and representation are taken.
+        output: takes the logits, or the values of a regression, from what the model returns, as of :func:`cgp.predict`:
+            ``lambda out: out[0]`` from a tuple, ``lambda p: p.clamp(min=1e-12).log()`` from probabilities.
         train: labelled data that the model was trained on, for "readout"; none of ``data`` is among them.
         num_samples: number S of draws.
         seed: seed of the draws; the global generators are not affected.
@@ -114,7 +118,7 @@ def calibrate(
         True
     """
     refuse_labels_apart("calibrate", labels)
-    asked, model = as_task(task, labelled=True), uncompiled(model)
+    asked, model = as_task(task, labelled=True, output=output), uncompiled(model)
     way = Method.named(_chosen(model, asked) if method == "auto" else method)
     _check(way, num_samples, train)
     if isinstance(way, Posterior):

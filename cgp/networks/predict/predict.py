@@ -175,11 +175,9 @@ class _Options:
     def asked(self, model: nn.Module) -> Task:
         """The task, with what takes outputs and variances; a model calibrated for a regression predicts one."""
         given: dict[str, Any] = {"output": self.output, "noise": self.noise}
-        given = {option: value for option, value in given.items() if value is not None}
         name: str | None
         if isinstance(self.task, Task):
-            if given:
-                raise ValueError(f"{next(iter(given))}: expected None beside a task, which has its own, got another")
+            as_task(self.task, **given)
             name, given = self.task.name, {field.name: getattr(self.task, field.name) for field in fields(self.task)}
         else:
             name = self.task

@@ -170,19 +170,24 @@ def as_task(task: str | Task | None, *, labelled: bool = False, **options: Any) 
     Args:
         task: either; None is embeddings.
         labelled: whether the task has to have labels.
-        **options: arguments of a task that is given by its name.
+        **options: arguments of a task that is given by its name; None is its default.
 
     Returns:
         The task.
 
     Raises:
-        ValueError: if there is no such task.
+        ValueError: if there is no such task, or a task has options beside it.
     """
+    given = {name: value for name, value in options.items() if value is not None}
     kind = type(task) if isinstance(task, Task) else Task.known.get(task)
     if kind is None or (labelled and not kind.parameter):
         names = tuple(name for name, each in Task.known.items() if each.parameter or not labelled)
         raise ValueError(f"task: expected one of {names}, got {task!r}{meant([task], filter(None, names))}")
-    return task if isinstance(task, Task) else kind(**options)
+    if not isinstance(task, Task):
+        return kind(**given)
+    if given:
+        raise ValueError(f"{next(iter(given))}: expected None beside a task, which has its own, got another")
+    return task
 
 
 def _are_batches(data: Any) -> bool:

@@ -1,5 +1,6 @@
 """``cgp assess``: what it reads, prints and draws, and what it refuses before anything heavy is imported."""
 
+import csv
 import json
 import subprocess
 import sys
@@ -556,9 +557,63 @@ def test_a_table_as_text_gives_the_report_of_the_arrays(saved, tmp_path, capsys)
         assert commands.main(["assess", str(path)]) == 0
         reports.append(capsys.readouterr().out)
     assert reports[2:] == reports[:2]
-    new, table = written(tmp_path / "new.csv", names, likely.tolist()), tmp_path / "answers.csv"
-    assert commands.main(["assess", str(paths[3]), "--answer", str(new), str(table)]) == 0
-    np.testing.assert_array_equal(rows_of(table)["class"], logits.argmax(-1))
+
+
+def answered(path):
+    """Rows of a table of answers, as text."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_columns_of_other_tables_are_known_by_their_names(tmp_path, capsys):
+    """Answers, sets and the report have the names, and another order of the columns changes nothing."""
+    rng, names = np.random.default_rng(1), ["cat", "guinea pig", "cow"]
+    likely = softmax(2.0 * rng.normal(size=(400, 3)), -1)
+    labels = (np.cumsum(likely, 1) < rng.random((400, 1))).sum(1)
+    named = [[names[label], *row] for label, row in zip(labels, likely, strict=True)]
+    known, further = (
+        written(tmp_path / f"{name}.csv", ["label", *names], rows)
+        for name, rows in (("known", named[:200]), ("further", named[200:]))
+    )
+    order = [2, 0, 1]
+    moved = [[*(row[1 + i] for i in order), row[0]] for row in named[200:]]
+    turned = written(tmp_path / "turned.csv", [*(names[i] for i in order), "label"], moved)
+    new = written(tmp_path / "new.csv", names, likely.tolist())
+    mixed = written(tmp_path / "mixed.csv", [names[i] for i in order], likely[:, order].tolist())
+    found, out = [], tmp_path / "report.json"
+    for held_out, asked in ((further, new), (turned, mixed)):
+        table = tmp_path / "answers.csv"
+        flags = ["--held-out", held_out, "--sets", "0.9", "--out", out, "--answer", asked, table]
+        assert commands.main(["assess", *map(str, [known, *flags])]) == 0
+        found.append((capsys.readouterr().out, answered(table)))
+    assert found[0] == found[1]
+    rows = found[0][1]
+    assert [row["class"] for row in rows] == [names[each] for each in likely.argmax(-1)]
+    assert all({*row["set"].split("; ")} <= {*names} and row["class"] in row["set"].split("; ") for row in rows)
+    assert json.loads(out.read_text())["classes"] == names
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["kat", "dog", "cow"], "expected columns of the labelled file, 'cat', 'dog', 'cow', got 'kat'"),
+        (["cow", "dog"], "expected a column for each class of the labelled file, got none for 'cat'"),
+    ],
+)
+def test_columns_of_other_classes_are_refused(names, message, tmp_path, capsys):
+    likely = softmax(np.random.default_rng(0).normal(size=(30, 3)), -1)
+    known = written(tmp_path / "known.csv", ["cat", "dog", "cow", "label"], [[*row, "cat"] for row in likely])
+    part = likely[:, : len(names)] / likely[:, : len(names)].sum(1, keepdims=True)
+    new = written(tmp_path / "new.csv", names, part.tolist())
+    assert commands.main(["assess", str(known), "--answer", str(new), str(tmp_path / "answers.csv")]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_label_that_is_no_column_is_named(tmp_path, capsys):
+    rows = [[0.2, 0.8, label] for label in ("b", "a", "b", "zebra")]
+    path = written(tmp_path / "in.csv", ["a", "b", "label"], rows)
+    assert commands.main(["assess", str(path)]) == 2
+    assert "or columns ('a', 'b'), got 'zebra'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

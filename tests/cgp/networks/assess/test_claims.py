@@ -163,7 +163,8 @@ def test_accuracy_is_no_nothing():
         beyond={"GP read-out + temperature": Difference(0.001, 0.004)},
     )
     assert isinstance(gain, Difference)
-    assert "The GP read-out changes the accuracy by +3.4 ± 0.8 points: report.apply(model, " in worded.sentence
+    assert "But the GP read-out changes the accuracy by +3.4 ± 0.8 points: report.apply(model, " in worded.sentence
+    assert "adds nothing" not in worded.sentence
     better = worded.differences["GP read-out + temperature"] | {"brier": Difference(-0.02, 0.006)}
     scores = {**worded.scores, "GP read-out + temperature": {**worded.scores["temperature"]}}
     scores["GP read-out + temperature"]["brier"] = scores["temperature"]["brier"] - 0.01
@@ -174,7 +175,7 @@ def test_accuracy_is_no_nothing():
         beyond={"GP read-out + temperature": Difference(-0.009, 0.004)},
         least=dict.fromkeys(worded.least, -0.1),
     )
-    assert " The GP read-out changes the Brier score by -0.0200 ± 0.0060." in worded.sentence
+    assert " It changes the Brier score by -0.0200 ± 0.0060." in worded.sentence
     for gain, count, why in (
         (Difference(-0.009, 0.004), 8, "may be chance: it is 2.2 errors, where the best of 8 methods needs 2.5."),
         (Difference(-0.0012, 0.0004), 1, "is below 0.002 nats."),

@@ -6,6 +6,7 @@ from scipy.optimize import minimize_scalar
 from torch import nn
 
 from cgp import assess, calibrate, from_pretrained, predict, save_pretrained
+from cgp.networks.tasks import Classification
 
 pytestmark = pytest.mark.filterwarnings("ignore:predict. one draw")
 
@@ -86,3 +87,21 @@ def test_what_was_not_named_is_refused():
         assess(conv, [(images, labels.clamp(min=0))])
     with pytest.raises(ValueError, match=r"expected logits \(N, C, H, W\) with task='dense'"):
         predict(model, x, task="dense")
+
+
+def test_what_takes_the_logits_is_an_argument():
+    """Of a network that ends with a softmax: the report and the temperature of its logits."""
+    torch.manual_seed(0)
+    host, x = nn.Linear(3, 4), torch.randn(200, 3)
+    y = torch.distributions.Categorical(logits=host(x).detach() / 2.5).sample()
+    ending, options = nn.Sequential(host, nn.Softmax(-1)), {"output": lambda p: p.log()}
+    plain, read = assess(host, [(x, y)]), assess(ending, [(x, y)], **options)
+    assert read.sentence == plain.sentence
+    assert "output=..." in read.calls
+    temperatures = [
+        calibrate(model, [(x, y)], method="temperature", **given).temperature
+        for model, given in ((host, {}), (ending, options))
+    ]
+    assert temperatures[0] == pytest.approx(temperatures[1], rel=1e-4)
+    with pytest.raises(ValueError, match="output: expected None beside a task, which has its own, got another"):
+        assess(ending, [(x, y)], task=Classification(**options), **options)

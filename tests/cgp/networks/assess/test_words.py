@@ -139,6 +139,23 @@ def test_a_factor_of_a_variance_is_fitted_by_the_call_that_is_named():
     torch.testing.assert_close(cgp.predict(scaled, x, **heads).total, applied.total, rtol=1e-4, atol=1e-6)
 
 
+def test_of_many_other_sets_the_range_is_said():
+    """Which the table above the sentence has one by one."""
+    plain, energy = "1 - confidence", "energy"
+    detection = {
+        str(index): {
+            plain: Detection(0.8, 0.0, NONE, 0.009, 1000),
+            energy: Detection(
+                0.9 + 0.01 * index, 0.0, Difference(0.1 + 0.01 * index, 0.001 * (1 + index)), 0.009, 1000
+            ),
+        }
+        for index in range(6)
+    }
+    (said,) = about_detection(detection, dict.fromkeys(detection, energy))
+    numbers = "AUROC 0.900 to 0.950, against 0.800 for 1 - confidence (+0.100 to +0.150, errors up to 0.006)."
+    assert said == f"To tell 0, 1, 2, 3, 4, 5 from in-distribution inputs, use the energy: {numbers}"
+
+
 def test_a_page_of_results_says_of_its_numbers_what_a_report_does():
     """What is said of detection, from the table of AUROC above it and the gains in brackets."""
     page = (RESULTS / "dinov2.md").read_text(encoding="utf-8")
