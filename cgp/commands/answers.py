@@ -13,7 +13,7 @@ from cgp.tables.frames.periods import PERIODS, are_set_back, period_of
 
 from .terminal import say
 
-__all__ = ["add_to", "adding_up", "check", "check_for", "places", "read_totals", "write"]
+__all__ = ["ASKED", "add_to", "adding_up", "check", "check_for", "places", "read_totals", "write"]
 
 _SPANS = {name: each.removesuffix("S") for name, each in PERIODS.items() if each}
 _BY_TEXT = (("%q", "Q"), ("%d", None), ("%m", "M"), ("%b", "M"), ("%B", "M"))  # the first that a form of times has
@@ -24,6 +24,9 @@ _LEADING = {
     "draws": "the number of draws",
     "forecast": "the number of rows",
 }
+ASKED = {name: "aggregate" if name in ("sums", "means") else name for name in _LEADING}
+"""What of an imputer each flag asks."""
+
 _WITH_ERRORS, _ENDS = ("{}", "{} std"), ("{} low", "{} high")  # heads of a column's parts
 
 
@@ -158,7 +161,6 @@ def _write_parts(
     import numpy as np
     import pandas as pd
 
-    _check_answers(imputer, what, path)
     parts = getattr(imputer, what)(*arguments)[: len(heads)]
     count = len(table.frame) / len(parts[0]) if are_means else np.inf
     columns = {}
@@ -176,7 +178,6 @@ def _write_draws(imputer: Any, count: int, seed: int, table: Any, path: Path) ->
     """Write joint draws of what is missing, a line for each value."""
     import pandas as pd
 
-    _check_answers(imputer, "draws", path)
     drawn, parts = imputer.draws(count, seed), []
     for name in table.pieces.assembled.values:
         gaps, digits = table.frame[name].isna(), table.precision(name)
@@ -184,12 +185,6 @@ def _write_draws(imputer: Any, count: int, seed: int, table: Any, path: Path) ->
             cells = _cells(map(digits.write, each.loc[gaps.to_numpy(), name]), digits, path)
             parts.append(pd.DataFrame({"draw": number, "column": name, "value": cells}, index=table.frame.index[gaps]))
     table.write_answer(pd.concat(parts), path, is_of_rows=True)
-
-
-def _check_answers(imputer: Any, what: str, path: Path) -> None:
-    """Refuse to ask a method for what it has not."""
-    if not hasattr(imputer, what):
-        raise ValueError(f"{path}: the method that --assess recommends has no such answer: leave --assess out")
 
 
 def _cells(texts: Iterable[str], digits: Any, path: Path) -> Any:

@@ -318,4 +318,10 @@ def _best(parsed: argparse.Namespace, imputer: Any, frame: Any, totals: dict[str
     report = assess_gaps(frame, imputer, verbose=is_long, **_hidden(parsed), **totals)
     sys.stdout.write(f"{report.to_text()}\n\n{folded(in_flags(report.sentence))}\n")
     write_picture(report.plot, parsed.assess if parsed.assess.name else None)
-    return report.best()
+    asked = [flag for flag in answers.ASKED if getattr(parsed, flag) is not None]
+    best = report.best()
+    if lacking := [f"--{flag}" for flag in asked if not hasattr(best, answers.ASKED[flag])]:
+        has = "has no answers for" if len(lacking) > 1 else "has no answer for"
+        say(f"cgp fill: {report.method} {has} {' '.join(lacking)}: what is written is by {report.default}")
+        return report.fitted(report.default)
+    return best

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["FilledTable", "Forecast", "Interval"]
 
 _FAR = 1e6  # ranges of the inputs
+_NUMERIC_DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}.*")  # whose day may be its month
 _WHOLE = 1e-6  # rows by which a span of time may be short of a whole number of them
 
 Array = NDArray[np.float64]
@@ -316,6 +317,8 @@ def _rows_between(between: Any, table: Table, axis: Axis) -> NDArray[np.int64]:
         what = "None over several inputs" if table.inputs.shape[1] > 1 else what
         raise ValueError(f"between: expected {what}, got {between!r}")
     first, last = between
+    if times is not None and (unclear := [end for end in between if _NUMERIC_DATE.fullmatch(str(end))]):
+        raise ValueError(f"between: expected times such as '2022-03-05', got {unclear[0]!r}: day or month first?")
     try:
         if times is None:
             x = axis.drawn(table.given, table.inputs)[0]

@@ -57,12 +57,13 @@ class BelowZeroWarning(UserWarning):
         transforms: by column, the one that has none.
 
     Example:
-        >>> print(BelowZeroWarning("2 of 3 filled values in 'rain'", {"rain": "box-cox"}))
-        X: below 0, where no observed value is: 2 of 3 filled values in 'rain'; transforms={'rain': 'box-cox'} has none
+        >>> print(BelowZeroWarning("a value in 'no'", {"no": "box-cox"}))
+        X: below 0, where no observed value is: a value in 'no'; if none can be, transforms={'no': 'box-cox'} has none
     """
 
     def __init__(self, said: str, transforms: Mapping[Any, str]) -> None:
-        super().__init__(f"X: below 0, where no observed value is: {said}; transforms={transforms!r} has none")
+        advice = f"if none can be, {transforms=!r} has none"
+        super().__init__(f"X: below 0, where no observed value is: {said}; {advice}")
         self.said, self.transforms = said, transforms
 
 
@@ -243,7 +244,7 @@ def warn_of_strangers(values: Array, known: Array, names: Sequence[Any]) -> None
         )
 
 
-def warn_of_uneven_errors(errors: Array, names: Sequence[Any], labels: Any) -> None:
+def warn_of_uneven_errors(errors: Array, names: Sequence[Any], labels: Any, *, is_auto: bool = False) -> None:
     """Warn of columns that are quiet and then loud, or the other way round, as one noise for all rows cannot say.
 
     Sizes of errors before and after a quarter, a half and three quarters of a column are compared by their ranks.
@@ -253,10 +254,12 @@ def warn_of_uneven_errors(errors: Array, names: Sequence[Any], labels: Any) -> N
             there is none, ``(n, P)``.
         names: of the columns.
         labels: what the rows have as their input, ``(n,)``.
+        is_auto: whether transforms were looked for already.
 
     Warns:
         UserWarning: if there are such columns.
     """
+    advice = "fit each part" if is_auto else "transforms='auto' may even it out, or a fit to each part"
     for name, column in zip(names, np.abs(errors.T), strict=True):
         known = np.flatnonzero(~np.isnan(column))
         found = _change(column[known]) if len(known) >= _LEAST_ERRORS else None
@@ -267,8 +270,7 @@ def warn_of_uneven_errors(errors: Array, names: Sequence[Any], labels: Any) -> N
             warn_user(
                 f"X: errors of {name!r} are {max(factor, 1 / factor):.1f} times as large "
                 f"{side} as {other}, and their standard deviation is one for all rows: "
-                "intervals are too narrow where they are large. transforms='auto' may even it out, or a fit to each "
-                "part"
+                f"intervals are too narrow where they are large ({advice})"
             )
 
 

@@ -80,9 +80,11 @@ class GapReport:
 
         It is the default unless the blocks favour another one: a simpler method whose NLL, and one standard error, are
         at most .02 nats above the default's, or a less simple one that is claimed to be ahead of it. Of these it is the
-        simplest whose NLL is as close to the best of them.
+        simplest whose NLL is as close to the best of them. Fewer than ten blocks favour none.
         """
         names, default = list(self.trials), self.default
+        if self.strata.num_blocks < FEWEST_BLOCKS:
+            return default
         simpler = [name for name in names[: names.index(default)] if self._is_enough(name, default)]
         later = [name for name in names[names.index(default) + 1 :] if self.is_ahead(name, default)]
         possible = [*simpler, default, *later]
@@ -273,7 +275,8 @@ class GapReport:
         parts = []
         if self.default in names[names.index(method) + 1 :]:
             loss = self.difference(method, self.default)
-            parts.append(f"Its NLL less that of {self.default} is {loss} nats a value.")
+            same = f"Its NLL is that of {self.default}."
+            parts.append(f"Its NLL less that of {self.default} is {loss} nats a value." if any(loss) else same)
         if leader is not None:
             parts.append(f"{_capital(leader)} was ahead of it {self._by(leader, [method])}, but {self._too_few()}")
         if ahead:

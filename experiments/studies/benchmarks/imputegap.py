@@ -7,7 +7,8 @@ series by its own loader (its benchmark cuts, too: to 2,000 and 200). Gaps: its 
 benchmark, that is .4 of the series lose .4 of their values after the first tenth, in blocks of ten ("mcar"; two in
 sets of fewer than 250 values), in one stretch for all ("aligned"), in stretches that overlap by a twentieth
 ("overlap") or follow each other ("disjoint", one stretch in each series), and single values, more of them in the
-middle ("gaussian"); and, run last, one stretch that all series lose ("blackout"). numpy's global generator is seeded with 42 before each.
+middle ("gaussian"); and, run last, one stretch that all series lose ("blackout"). numpy's global generator is seeded
+with 42 before each.
 
 Methods: CDRec, IterativeSVD, SoftImpute, SVT, ROSL, GROUSE, TRMF, STMVL, DynaMMo, KNNImpute, MICE, XGBOOST,
 Interpolation and MeanImputeBySeries with the package's defaults, and `CorrelatedGPImputer(random_state=0)`. IIM,

@@ -20,6 +20,7 @@ from cgp.commands.terminal import in_flags
 from cgp.regression import MAP, MultiScale
 from cgp.regression.solvers.choice import Cost
 from cgp.tables import read_table
+from cgp.tables.referee.report import GapReport
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -709,7 +710,7 @@ def test_fills_and_a_forecast_below_zero_are_said_in_one_line(file, capsys):
     assert run(file, "--forecast", "6", file.with_name("next.csv")) == 0
     (said,) = (line for line in capsys.readouterr().err.splitlines() if "below 0" in line)
     assert re.search(
-        r"is: .* filled values.* in 'rain', .* forecast values.* in 'rain'; --transforms rain=box-cox", said
+        r"is: .* filled values.* in 'rain', .* forecast values.* in 'rain'; if none can be, --transforms", said
     )
 
 
@@ -745,10 +746,14 @@ def test_warnings_of_uneven_errors_name_a_flag(file, capsys):
     table["other"] = rng.normal(size=120).round(2)
     table.loc[10:12, "other"] = np.nan
     table.to_csv(file, index=False)
-    assert run(file) == 0
-    said = capsys.readouterr().err
-    assert "cgp fill: warning: errors of 'flow' are" in said
-    assert "--transforms auto may even it out" in said
+    for flags, advice in (
+        ([], "are large (fit each part)"),
+        (["--transforms", "none"], "--transforms auto may even it out"),
+    ):
+        assert run(file, *flags) == 0
+        said = capsys.readouterr().err
+        assert "cgp fill: warning: errors of 'flow' are" in said
+        assert advice in said
 
 
 def test_filled_values_have_the_totals_of_another_file(file, tmp_path, capsys):
@@ -826,6 +831,19 @@ def test_methods_are_compared_with_totals_known(file, capsys):
     assert "were hidden with their totals known" in said
     assert "--maskings 4 hides more" in said
     assert abs(pd.read_csv(file.with_name("out.csv"))["warm"][:24].sum() - 10.0) < 1e-9
+
+
+def test_answers_that_the_advised_method_has_not_are_by_the_default(file, monkeypatch, capsys):
+    """With what is filled, so that a sum is one of it."""
+    monkeypatch.setattr(GapReport, "method", property(lambda self: "linear interpolation"))
+    sums, out = file.with_name("sums.csv"), file.with_name("out.csv")
+    assert run(file, "--assess", "--sums", "all", sums, "--interval", "0.9", file.with_name("ends.csv")) == 0
+    words = "linear interpolation has no answer for --sums: what is written is by the correlated GP"
+    assert f"cgp fill: {words}" in " ".join(capsys.readouterr().err.split())
+    total = pd.read_csv(sums).filter(regex="warm$").iloc[0, 0]
+    assert total == pytest.approx(pd.read_csv(out)["warm"].sum(), abs=0.1)
+    assert run(file, "--assess", "--interval", "0.9", file.with_name("ends.csv")) == 0
+    assert "has no answer" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -404,13 +404,13 @@ def test_fills_below_zero_are_said_where_no_reading_is():
     rain = pd.DataFrame({"rain": np.where(level > 0.0, level, 0.0)})
     rain[level < -0.8] = np.nan
     imputer = CorrelatedGPImputer(**QUICK)
-    what = r"\d+ of \d+ filled values in 'rain'; transforms={'rain': 'rectified'} has none"
+    what = r"\d+ of \d+ filled values in 'rain'; if none can be, transforms={'rain': 'rectified'} has none"
     said = f"X: below 0, where no observed value is: {what}"
     with pytest.warns(UserWarning, match=said) as record:
         filled = imputer.fit_transform(rain)
     assert [each.filename for each in record if "below 0" in str(each.message)] == [__file__]
     assert filled["rain"].min() < 0.0
-    with pytest.warns(UserWarning, match="in 'column 0'; transforms={0: 'rectified'}"):
+    with pytest.warns(UserWarning, match="in 'column 0'; if none can be, transforms={0: 'rectified'}"):
         CorrelatedGPImputer(**QUICK).fit_transform(rain.to_numpy())
     dry = CorrelatedGPImputer(**QUICK, transforms={"rain": "rectified"}).fit_transform(rain)
     assert dry["rain"].min() >= 0.0
@@ -424,7 +424,7 @@ def test_intervals_that_often_end_below_zero_are_said():
     table.iloc[20:32, 0] = table.iloc[35:47, 1] = np.nan
     imputer = CorrelatedGPImputer(**QUICK).fit(table)
     said = (
-        "no observed value is: 95 % intervals of \\d+ of 12 filled values in 'turbidity'; transforms={'turbidity': 'box"
+        "no observed value is: 95 % intervals of \\d+ of 12 filled values in 'turbidity'; if none can be, transforms={'"
     )
     with pytest.warns(UserWarning, match=said):
         filled = imputer.transform(table)

@@ -128,6 +128,7 @@ def test_columns_and_a_time_can_be_chosen_for_a_picture():
         ({"columns": []}, "columns: expected some of"),
         ({"between": day}, r"between: expected \(first, last\), times, got '"),
         ({"between": ("soon", "later")}, r"between: expected \(first, last\), times, got \('soon"),
+        ({"between": ("05/03/2022", "2022-04-07")}, r"got '05/03/2022': day or month first\?"),
         ({"between": ("1999", "2000")}, r"between: expected .*, times from .* to .*, got \('1999"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -129,8 +129,16 @@ def test_the_simplest_method_that_is_hardly_worse_is_enough(gains, chosen):
     assert ("It is ahead of method 0 by" in report.sentence) == bool(chosen)
 
 
+def test_a_method_that_fills_as_the_default_does_is_said_to():
+    report = report_of(np.random.default_rng(0).normal(size=(1, 40)).repeat(2, 0))
+    assert report.sentence.startswith("Method 0 is enough. Its NLL is that of method 1.")
+
+
 def test_few_blocks_leave_the_default_and_say_so():
     rng = np.random.default_rng(1)
+    report = report_of(0.1 * rng.normal(size=(3, 9)) + np.array([[-0.3], [0.0], [0.1]]))
+    assert report.method == "method 2"  # though simpler ones are not worse
+    assert not report.sentence.startswith("Method 0 is enough")
     report = report_of(rng.normal(size=(3, 4)) + np.array([[0.3], [0.0], [0.1]]))
     assert report.method == "method 2"
     assert "may be chance among comparisons of" in report.sentence
