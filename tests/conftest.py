@@ -2,6 +2,7 @@
 
 import os
 import random
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,13 +53,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def same_start_for_every_test() -> Iterator[None]:
-    """Seed the three generators, and put back the default dtype that a test may have changed."""
+    """Seed the three generators; put back the default dtype that a test may have changed, and close its figures."""
     random.seed(0)
     np.random.seed(0)  # libraries under test draw from the global generator
     torch.manual_seed(0)
     dtype = torch.get_default_dtype()
     yield
     torch.set_default_dtype(dtype)
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 @pytest.fixture(scope="session")
