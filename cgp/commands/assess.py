@@ -295,7 +295,6 @@ def _named(report: Any) -> list[str]:
 
 def _in_flags(sentence: str) -> str:
     """A sentence of a report with flags in place of calls."""
-    sentence = re.sub(r" \(calibrate with method=[^)]*\)", "", sentence)
     return re.sub(r"report\.apply\(model, ('[^']*')\)", r"--answer FILE TABLE --method \1", sentence)
 
 

@@ -92,21 +92,20 @@ def _doubt(report: Assessment) -> str:
 def _of_methods(report: Assessment) -> str:
     """The method to use, of enough labels."""
     method, task = report.method, report.task
-    plain, alone = _plain(report), report.choices[task.parameter].method
+    plain = _plain(report)
     if method in report.beyond:
         gain = _fall(report.beyond[method])
         advice = f"Use {report.choices[method].method.advice(task)}: its NLL is below that of {plain} by {gain}."
         return " ".join([advice, *_changed(report, method), *_costs(report, method)])
-    call = f" (calibrate with method={alone.call})" if not task.has_classes else ""
     if "as trained" not in report.scores:
-        return " ".join([f"Use {plain}{call}.", *_others(report)])
+        return " ".join([f"Use {plain}.", *_others(report)])
     if report.is_at_chance:
         return "Use the model as it is, if at all."
     change = report.differences[task.parameter]["nll"]
     if method == task.parameter:
         used = f"{plain} of {report.choices[method].parameter:.3g}" if task.has_classes else plain
         then = f"it then claims {report.confidences[method].mean():.1%}, and the" if task.has_classes else "the"
-        advice = f"Use {used}{call}: {then} NLL falls by {_fall(change)}."
+        advice = f"Use {used}: {then} NLL falls by {_fall(change)}."
         return " ".join([advice, *_costs(report, method), *_others(report)])
     why = _why_not(-change, report.errors_needed(task.parameter))
     said = [f"Use the model as it is. {plain[0].upper()}{plain[1:]} changes its NLL by {_in_nats(change)}{why}."]

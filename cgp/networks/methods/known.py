@@ -107,11 +107,6 @@ class Posterior(Method):
         likely = {"criterion": "likelihood"}
         return {"posterior + temperature": likely, "posterior + scale": likely, "widest posterior": {}}
 
-    @property
-    def call(self) -> str:
-        """The argument ``method`` of :func:`cgp.calibrate` that applies it, as code."""
-        return "cgp.Posterior(criterion='likelihood')"
-
     def obstacle(self, model: nn.Module, task: Task) -> str | None:
         """It needs stochastic layers, or attention that can be converted."""
         if stochastic_layers(model) or attention_sites(model):

@@ -139,19 +139,13 @@ class Method(Named, argument="method"):
             raise ValueError(f"{cls.argument}: expected one of {cls.names()}, got {thing!r}{near}")
         return super().named(thing)
 
-    @property
-    def call(self) -> str:
-        """The argument ``method`` of :func:`cgp.calibrate` that applies it, as code."""
-        return repr(self.name)
-
     def title(self, task: Task) -> str:
         """Its name in the tables of a report."""
         return f"{self.label} + {task.parameter}" if self.scaled else self.label
 
     def advice(self, task: Task) -> str:
         """What a report says of it."""
-        what = f"{self.words} with a {task.parameter}" if self.scaled else self.words
-        return f"{what} (calibrate with method={self.call})"
+        return f"{self.words} with a {task.parameter}" if self.scaled else self.words
 
     def obstacle(self, model: nn.Module, task: Task) -> str | None:
         """Why the method cannot be used, as an error message, or None."""

@@ -356,7 +356,7 @@ def test_further_labels_that_fitted_the_method_are_refused_at_once(poor, saved, 
 
 
 def test_calls_of_a_sentence_become_flags():
-    words = "Use a GP read-out (calibrate with method='readout'): +1 by it: report.apply(model, 'GP read-out')"
+    words = "Use a GP read-out: +1 by it: report.apply(model, 'GP read-out')"
     flags = "Use a GP read-out: +1 by it: --answer FILE TABLE --method 'GP read-out'"
     assert commands.assess._in_flags(words) == flags
 
