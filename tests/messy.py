@@ -176,7 +176,7 @@ def data_files() -> list[Messy]:
     }
     thousand = {"sales": (55, 5), "other": (60, 0)}
     return [
-        Messy("A_luft.csv", "units, decimal commas, limits, codes, an hour twice", None, [limits, ("--missing -999", {"missing": ["<", "-999"]})], ["2023-10-01", "2023-11-29 23:00"], air),
+        Messy("A_luft.csv", "units, decimal commas, limits, codes, an hour twice", None, [limits, ("--missing '<' -999", {"missing": ["<", "-999"]})], ["2023-10-01", "2023-11-29 23:00"], air),
         Messy("B_logger.csv", "day first, words, marks and limits among numbers", None, [("--missing ND '<'", {"missing": ["ND", "<"]})], ["2024-02-20 00:33", "2024-03-13 00:52"], {"Level_m": (800, 100), "Turb_NTU": (724, 176), "Cond_uS": (800, 100), "DO_mgL": (334, 566)}),
         Messy("E.parquet", "nullable whole numbers, categories", None, [], gauges, e),
         Messy("E.xlsx", "a workbook", None, [], gauges, e),

@@ -148,8 +148,10 @@ def form_of_numbers(columns: Mapping[str, Sequence[str]], options: ReadOptions, 
     forms = [
         form for form in _FORMS if all(sign in (None, own) for own, sign in zip(form, asked.values(), strict=True))
     ]
-    # Points for thousands are not written between commas
-    usual = [f for f in forms if f.thousands != "." or delimiter != "," or has_comma or options.thousands == "."]
+    # Points for thousands are not written between commas, unless some numbers of a column have none
+    is_mixed = any(map(_have_some_points, columns.values()))
+    may_group = delimiter != "," or has_comma or options.thousands == "." or is_mixed
+    usual = [form for form in forms if form.thousands != "." or may_group]
     fitting = [form for form in usual if all(_fits(form, texts) for texts in columns.values())]
     if not fitting:
         raise UnclearError(_unfit(columns, usual, asked))
@@ -161,6 +163,11 @@ def form_of_numbers(columns: Mapping[str, Sequence[str]], options: ReadOptions, 
                 ways = [f"{each.numbers([text])[0]:g} ({_deciding(each, text)})" for each in (fitting[0], form)]
                 raise UnclearError(f"{name!r}: {text!r} is {' or '.join(ways)}: say which")
     return fitting[0]
+
+
+def _have_some_points(texts: Sequence[str]) -> bool:
+    """Whether some numbers of a column have a point, and others none, as those below a thousand."""
+    return any("." in text for text in texts) and any(text.lstrip("+-−").isdigit() for text in texts)
 
 
 def _place(value: float) -> int:

@@ -1,5 +1,7 @@
 """Numbers in many forms: one form for a file, or a refusal; and written with the digits of their column."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -51,6 +53,13 @@ def test_two_forms_or_none_are_refused(columns, flags):
     with pytest.raises(UnclearError) as refused:
         form(columns)
     assert flags in refused.value.flags
+
+
+def test_between_commas_points_are_decimal_unless_some_numbers_have_none():
+    assert form({"a": ["1.234", "12.500"]}, delimiter=",") == (".", "")
+    assert form({"a": ["0", "0", "1.000"], "b": ["0.5", "2", "3"]}, delimiter=",") == (".", "")
+    with pytest.raises(UnclearError, match=re.escape("'1.000' is 1 (")):
+        form({"a": ["0", "0", "1.000"]}, delimiter=",")
 
 
 def test_a_sign_that_is_named_decides():
