@@ -123,7 +123,7 @@ def run(parsed: argparse.Namespace) -> None:
 
 def _read(parsed: argparse.Namespace) -> list[Any]:
     """What the file of labels holds, and those of --train, --ood, --held-out and --answer by their paths."""
-    from .predictions import check_alike, check_features, read_predictions
+    from .predictions import check_features, made_alike, read_predictions
 
     known = read_predictions(parsed.predictions)
     labelled = (filter(None, [path]) for path in (parsed.train, parsed.held_out))
@@ -133,10 +133,9 @@ def _read(parsed: argparse.Namespace) -> list[Any]:
         known = known._replace(features=None)  # which only methods and scores of the training data use
     for path, part in [(parsed.predictions, known), *seen.items(), *others.items()]:
         check_features(path, part, known, ["--train"] if seen else [])
-    for parts in (others, seen, further, new):
-        parts |= {path: part.ordered(path, known.classes) for path, part in parts.items()}
-        for path, part in parts.items():
-            check_alike(path, part, known)
+    others, seen, further, new = (
+        {path: made_alike(path, part, known) for path, part in parts.items()} for parts in (others, seen, further, new)
+    )
     return [known, seen, others, further, new]
 
 

@@ -15,7 +15,7 @@ from cgp.spelling import first_of, meant
 
 from .assessed import AS_SAVED
 
-__all__ = ["Predictions", "check_alike", "check_features", "read_predictions"]
+__all__ = ["Predictions", "check_features", "made_alike", "read_predictions"]
 
 Array = NDArray[Any]
 
@@ -90,14 +90,16 @@ def read_predictions(path: Path, *, labelled: bool = True) -> Predictions:
     return Predictions(logits, labels, features, of, classes)
 
 
-def check_alike(path: Path, part: Predictions, known: Predictions) -> None:
-    """Refuse a file whose arrays do not fit those of the labelled one."""
+def made_alike(path: Path, part: Predictions, known: Predictions) -> Predictions:
+    """What a file holds, with classes in the order of the labelled one; an error if its arrays do not fit that."""
+    part = part.ordered(path, known.classes)
     if part.logits.shape[1] != known.logits.shape[1]:
         classes, got = known.logits.shape[1], part.logits.shape[1]
         raise ValueError(f"{path}: expected logits of {classes} classes as the labelled ones, got {got}")
     widths = [None if each.features is None else each.features.shape[1] for each in (known, part)]
     if None not in widths and widths[0] != widths[1]:
         raise ValueError(f"{path}: expected features (N, {widths[0]}) as the labelled ones, got (N, {widths[1]})")
+    return part
 
 
 def check_features(path: Path, part: Predictions, known: Predictions, users: Sequence[str]) -> None:
@@ -167,8 +169,8 @@ def _table(path: Path) -> tuple[dict[str, Array], tuple[str, ...]]:
 
 def _what(path: Path, values: Array, names: Sequence[str]) -> str:
     """What the numbers of classes are, where that is certain: probabilities sum to one, and logits may be below 0."""
-    sums_to_one = abs(values.sum(1) - 1.0).max() <= _ROUNDED
-    if values.min() >= 0 and not _odd(values):
+    shift = "subtract the largest of its row from each number if they are logits, which changes no probability"
+    if not (odd := _odd(values, shift)):
         return "probabilities"
     strange = [name for name, column in zip(names, values.T, strict=True) if column.any() and _is_whole(column)]
     if strange and not _is_whole(values):
@@ -176,18 +178,17 @@ def _what(path: Path, values: Array, names: Sequence[str]) -> str:
             f"{path}: expected a column for each class beside 'label', got whole numbers in {strange[0]!r} alone: call "
             "it 'label' if it holds the labels, or leave it out if it is no class"
         )
-    if values.min() >= 0 or sums_to_one:
-        shift = "subtract the largest of its row from each number if they are logits, which changes no probability"
-        odd = _odd(values, shift) if values.min() >= 0 else f"rows that sum to 1 and {values.min():.4g}: {shift}"
+    if values.min() >= 0 or abs(values.sum(1) - 1.0).max() <= _ROUNDED:
+        odd = odd if values.min() >= 0 else f"rows that sum to 1 and {values.min():.4g}: {shift}"
         raise ValueError(f"{path}: expected probabilities, whose rows sum to 1, or logits, some below 0, got {odd}")
     return "logits"
 
 
 def _numbered(path: Path, texts: Sequence[str], names: Sequence[str]) -> Array:
     """Labels that are numbers of classes from 0, or names of columns."""
-    if {*texts} <= {*names}:
-        return np.array([names.index(text) for text in texts])
-    unknown = [text for text in texts if text not in names]
+    places = {name: place for place, name in enumerate(names)}
+    if not (unknown := [text for text in texts if text not in places]):
+        return np.array([places[text] for text in texts])
     are_names = len(unknown) < len(texts)
     if odd := [text for text in unknown if are_names or not re.fullmatch(r"[-+]?\d+(\.0*)?", text)]:
         what, near = first_of(map(repr, names), _SHOWN), meant(odd[:1], names)

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from cgp.functional.threads import threads_for
 from cgp.regression.covariances import Auto, MultiScale, Structure
 from cgp.regression.inference import MAP, Windows
-from cgp.regression.inference.setting import COMPARED, Setting, chosen
+from cgp.regression.inference.setting import COMPARED, chosen
 from cgp.regression.observations import Observations
 from cgp.regression.sums import Sums
 from cgp.tables.frames.coordinates import PERIOD_NAMES, offered_periods
@@ -232,11 +232,8 @@ def _compares(imputer: CorrelatedGPImputer, table: Table) -> bool:
     """Whether a fit has the most probable parameters of each of several structures."""
     if not isinstance(Structure.of(imputer.structure), Auto):
         return False
-    given, asked = Observations(table.inputs, table.values), imputer._regressor().get_params(deep=False)
-    options = [asked[name] for name in ("structure", "inference", "kernel", "num_inducing")]
-    structure, inference = chosen(given, *options)
-    setting = Setting(given.standardised(), structure, imputer.kernel, imputer.num_inducing)
-    return setting.is_compared and inference.resolved(setting).name == MAP.name
+    setting, inference = imputer._regressor()._planned(table.inputs, table.outputs(), None)
+    return setting.is_compared and inference.name == MAP.name
 
 
 @contextmanager

@@ -275,8 +275,10 @@ class GapReport:
         parts = []
         if self.default in names[names.index(method) + 1 :]:
             loss = self.difference(method, self.default)
-            same = f"Its NLL is that of {self.default}."
-            parts.append(f"Its NLL less that of {self.default} is {loss} nats a value." if any(loss) else same)
+            if any(loss):
+                parts.append(f"Its NLL less that of {self.default} is {loss} nats a value.")
+            else:
+                parts.append(f"Its NLL is that of {self.default}.")
         if leader is not None:
             parts.append(f"{_capital(leader)} was ahead of it {self._by(leader, [method])}, but {self._too_few()}")
         if ahead:
