@@ -443,6 +443,6 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         table = self._filled.table
         if table.inputs.shape[1] == 1 and not codes.suspected_codes(table.values):
             order = np.argsort(table.inputs[:, 0], kind="stable")
-            is_auto = not isinstance(self.transforms, str) or self.transforms == "auto"  # of columns that are not named
+            is_auto = isinstance(self.transforms, Mapping) or self.transforms == "auto"  # of columns that are not named
             errors, labels = self._filled.errors()[order], table.labels(0)[order]
             codes.warn_of_uneven_errors(errors, table.names, labels, is_auto=is_auto)

@@ -193,7 +193,7 @@ def _predictions(model: nn.Module, inputs: Any, options: _Options) -> Iterator[P
     model, device, autocast = uncompiled(model), model_device(model), options.autocast
     task = options.asked(model)
     temperature = logit_temperature(model) if task.has_classes else 1.0
-    seeds, part, source = seeds_from(options.seed), None, None
+    seeds, part, source, method = seeds_from(options.seed), None, None, ""
     weights, detectors = fingerprint(model), settings_of(model).detectors
     limits = {name: detector.limit for name, detector in detectors.items()}
     check_calibrated(model, weights)
@@ -211,8 +211,9 @@ def _predictions(model: nn.Module, inputs: Any, options: _Options) -> Iterator[P
         if is_first:
             _warn_of_one_draw(model, part)
             how = ("sampling", "antithetic", "autocast") if part.is_stochastic else ("autocast",)
+            method = method_of(model, task)
             source = source_of(model, weights.whole, task, {name: getattr(options, name) for name in how})
-        yield _prediction(part, ood, limits, model, source)
+        yield _prediction(part, ood, limits, model, source, method)
     if part is None:
         raise ValueError("inputs: expected at least one batch, got none")
 
@@ -255,7 +256,7 @@ def _warn_of_one_draw(model: nn.Module, part: Draws) -> None:
 
 
 def _prediction(
-    part: Draws, ood: dict[str, Tensor], limits: dict[str, float], model: nn.Module, source: Source | None
+    part: Draws, ood: dict[str, Tensor], limits: dict[str, float], model: nn.Module, source: Source | None, method: str
 ) -> Prediction:
     """The prediction of a batch."""
     results: dict[str, Any] = dict.fromkeys(("probabilities", "total", "aleatoric", "epistemic"))
@@ -270,7 +271,7 @@ def _prediction(
         limits=limits,
         labels=part.labels,
         source=source,
-        method=method_of(model, part.task),
+        method=method,
     )
 
 
