@@ -54,8 +54,9 @@ def say(text: str) -> None:
 
 
 def folded(text: str) -> str:
-    """A paragraph in lines of the terminal's width, of at most 100 signs."""
-    return textwrap.fill(text, min(_WIDTH, shutil.get_terminal_size((_WIDTH, 1)).columns))
+    """A text whose lines are folded to the terminal's width, of at most 100 signs."""
+    width = min(_WIDTH, shutil.get_terminal_size((_WIDTH, 1)).columns)
+    return "\n".join(textwrap.fill(line, width) for line in text.splitlines())
 
 
 def said_seconds(coming: float, gone: float) -> str:

@@ -241,8 +241,8 @@ class Assessment:
 
     @property
     def sentence(self) -> str:
-        """The recommendation, with its benefit: ``method`` and ``detectors`` in a sentence."""
-        return " ".join([about_methods(self), *about_detection(self.detection, self.detectors)])
+        """The recommendation, with its benefit: lines about ``method``, and one per verdict on ``detectors``."""
+        return "\n".join([*about_methods(self), *about_detection(self.detection, self.detectors)])
 
     def table(self) -> str:
         """The scores as text: those of a sentence by method; AUROC and FPR95 by score, with a column per set."""
@@ -263,7 +263,8 @@ class Assessment:
             from .pictures import as_image
 
             image = as_image(self)
-        return f"<section><p>{escape(self.sentence)}</p><pre>{escape(self.table())}</pre>{image}</section>"
+        said = "<br>".join(map(escape, self.sentence.splitlines()))
+        return f"<section><p>{said}</p><pre>{escape(self.table())}</pre>{image}</section>"
 
     _repr_html_ = to_html
 

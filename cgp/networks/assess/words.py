@@ -1,4 +1,4 @@
-"""The words of a report: its tables, and the sentences that say which method and which detectors to use."""
+"""The words of a report: its tables, and the lines that say which method and which detectors to use."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def _detection_rows(detection: Mapping[str, Mapping[str, Detection]], measure: s
     return [[score, *(f"{getattr(d[score], measure):.3f}" if score in d else "" for d in sets)] for score in scores]
 
 
-def about_methods(report: Assessment) -> str:
-    """The method to use, then why: a claim in each sentence."""
+def about_methods(report: Assessment) -> list[str]:
+    """Lines: what is claimed and what is right, the method to use, and what the others add."""
     if not report.has_enough_labels:
-        return _too_few(report)
+        return [_too_few(report)]
     if report.is_at_chance:
-        return f"{_doubt(report)} {_of_methods(report)}"
-    return " ".join([*_claimed(report), _of_methods(report)])
+        return [_doubt(report), _of_methods(report)]
+    return [*_claimed(report), _of_methods(report), *_others(report)]
 
 
 def _claimed(report: Assessment) -> list[str]:
@@ -98,7 +98,7 @@ def _of_methods(report: Assessment) -> str:
         advice = f"Use {report.choices[method].method.advice(task)}: its NLL is below that of {plain} by {gain}."
         return " ".join([advice, *_changed(report, method), *_costs(report, method)])
     if "as trained" not in report.scores:
-        return " ".join([f"Use {plain}.", *_others(report)])
+        return f"Use {plain}."
     if report.is_at_chance:
         return "Use the model as it is, if at all."
     change = report.differences[task.parameter]["nll"]
@@ -106,15 +106,15 @@ def _of_methods(report: Assessment) -> str:
         used = f"{plain} of {report.choices[method].parameter:.3g}" if task.has_classes else plain
         then = f"it then claims {report.confidences[method].mean():.1%}, and the" if task.has_classes else "the"
         advice = f"Use {used}: {then} NLL falls by {_fall(change)}."
-        return " ".join([advice, *_costs(report, method), *_others(report)])
+        return " ".join([advice, *_costs(report, method)])
     why = _why_not(-change, report.errors_needed(task.parameter))
-    said = [f"Use the model as it is. {plain[0].upper()}{plain[1:]} changes its NLL by {_in_nats(change)}{why}."]
+    said = [f"Use the model as it is: {plain} changes its NLL by {_in_nats(change)}{why}."]
     if report.is_clear(task.parameter, bounded=False):
         said.append(
             "But no answer here is both sure and wrong, and a single one that is could cost more than that gain."
         )
         said.append(f"More labels may make it clear, and report.apply(model, {task.parameter!r}) takes the risk.")
-    return " ".join([*said, *_others(report)])
+    return " ".join(said)
 
 
 def _plain(report: Assessment) -> str:
@@ -156,15 +156,17 @@ def _written(change: Difference) -> str:
 
 
 def _others(report: Assessment) -> list[str]:
-    """What methods add to the temperature or scale: nothing, harm, or a gain that may be chance; what else improves."""
+    """What methods that are not recommended add to the temperature or scale: nothing, harm, or what may be chance."""
+    if report.method in report.beyond:
+        return []
     labels = {name: report.choices[name].method.label for name in report.beyond}
     groups: dict[str, list[str]] = {"not sure": [], "level": [], "nothing": [], "worse": []}
     better = {name: _better(report, name, label) for name, label in labels.items()}
     for name, change in report.beyond.items():
         if (-change).exceeds(0.0, 2.0):
             why = _why_not(-change, report.errors_needed(name), len(report.beyond))
-            why = why or ", which is not sure: a rare mistake that these labels do not show could undo it"
-            groups["not sure"].append(f"the {labels[name]} changes the NLL by {_in_nats(change)}{why}")
+            why = why or ", but one rare answer that is sure and wrong, which these labels do not show, could undo that"
+            groups["not sure"].append(f"the {labels[name]} lowers the NLL by {_fall(change)}{why}")
         else:
             kind = "worse" if change.exceeds(0.0, 2.0) else "level" if better[name] else "nothing"
             groups[kind].append(f"the {labels[name]} (NLL {_in_nats(change)})")
@@ -179,7 +181,7 @@ def _others(report: Assessment) -> list[str]:
             said.append(f"{' and '.join(found)} {one if len(found) == 1 else several}")
     first = [f"Beyond it, {words}." for words in said[:1]]
     rest = [f"{words[0].upper()}{words[1:]}." for words in said[1:]]
-    return [*first, *rest, *(words for found in better.values() for words in found)]
+    return [" ".join([*first, *rest, *(words for found in better.values() for words in found)])] if said else []
 
 
 def _why_not(gain: Difference, needed: float, methods: int = 0) -> str:
@@ -199,7 +201,9 @@ def _better(report: Assessment, name: str, label: str) -> list[str]:
     accuracy, brier = changes.get("accuracy", nothing), changes.get("brier", nothing)
     said = []
     if accuracy.exceeds(_LEAST_ACCURACY, 2.0):
-        said.append(f"But the {label} changes the accuracy by {_in_points(accuracy)}: report.apply(model, {name!r}).")
+        call = f"report.apply(model, {name!r})"
+        change = f"changes the accuracy by {_in_points(accuracy)}"
+        said.append(f"But the {label} {change}: where right answers count more than probabilities, {call}.")
     if (-brier).exceeds(0.0, 2.0) and scores[name]["brier"] < scores[plain]["brier"] - brier.error:
         said.append(f"{'It' if said else f'But the {label}'} changes the Brier score by {brier}.")
     return said

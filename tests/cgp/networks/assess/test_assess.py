@@ -161,9 +161,9 @@ def test_a_fitted_detector_is_printed_by_its_name_and_limit(report):
 
 BETTER, LEVEL, HARM, SMALL = (-0.03, 0.01), (-0.01, 0.005), (0.076, 0.0309), (-0.001, 0.0001)
 CLEAR, UNCLEAR = (-0.01, 0.006), (-0.01, 0.0062)  # at 5 %, one-sided, whatever the number of rows
-AS_IS = "Use the model as it is. A temperature changes its NLL by"
+AS_IS = "Use the model as it is: a temperature changes its NLL by"
 FALLS = "and the NLL falls by"
-SCALED = f"{FALLS} 0.0300 ± 0.0100 nats. Beyond it,"
+SCALED = f"{FALLS} 0.0300 ± 0.0100 nats.\nBeyond it,"
 
 
 @pytest.mark.parametrize(
@@ -181,11 +181,11 @@ SCALED = f"{FALLS} 0.0300 ± 0.0100 nats. Beyond it,"
             [SMALL],
             BETTER,
             "temperature",
-            f"{SCALED} the posterior changes the NLL by -0.0010 ± 0.0001 nats, which is below 0.002 nats.",
+            f"{SCALED} the posterior lowers the NLL by 0.0010 ± 0.0001 nats, which is below 0.002 nats.",
         ),
         ([(0.0, 1e-6)], BETTER, "temperature", f"{SCALED} the posterior (NLL less than 0.0001 nats) adds nothing."),
         ([HARM], BETTER, "temperature", f"{SCALED} the posterior (NLL +0.0760 ± 0.0309 nats) is worse."),
-        ([LEVEL, LEVEL], UNCLEAR, "as trained", f"{AS_IS} -0.0100 ± 0.0062 nats, which may be chance. Beyond it,"),
+        ([LEVEL, LEVEL], UNCLEAR, "as trained", f"{AS_IS} -0.0100 ± 0.0062 nats, which may be chance.\nBeyond it,"),
         ([], HARM, "as trained", f"{AS_IS} +0.0760 ± 0.0309 nats."),
         ([LEVEL, LEVEL], CLEAR, "temperature", f"{FALLS} 0.0100 ± 0.0060 nats."),
         ([], BETTER, "temperature", f"{FALLS} 0.0300 ± 0.0100 nats."),
@@ -322,7 +322,7 @@ def test_a_read_out_that_knows_the_labels_is_advised_at_chance(report):
     outcomes = report.outcomes | {"as trained": nothing}
     advised = dataclasses.replace(report, outcomes=outcomes, **options)
     assert advised.method == method
-    assert "no more than by chance: these logits say nothing of the labels. Use a GP read-out" in advised.sentence
+    assert "no more than by chance: these logits say nothing of the labels.\nUse a GP read-out" in advised.sentence
     assert "model = report.apply(model)" in str(advised)
     neither = dataclasses.replace(report, outcomes=outcomes | {method: nothing}, **options)
     assert neither.method == "as trained"

@@ -163,7 +163,7 @@ def test_accuracy_is_no_nothing():
         beyond={"GP read-out + temperature": Difference(0.001, 0.004)},
     )
     assert isinstance(gain, Difference)
-    assert "But the GP read-out changes the accuracy by +3.4 ± 0.8 points: report.apply(model, " in worded.sentence
+    assert "But the GP read-out changes the accuracy by +3.4 ± 0.8 points: where right" in worded.sentence
     assert "adds nothing" not in worded.sentence
     better = worded.differences["GP read-out + temperature"] | {"brier": Difference(-0.02, 0.006)}
     scores = {**worded.scores, "GP read-out + temperature": {**worded.scores["temperature"]}}
@@ -177,20 +177,20 @@ def test_accuracy_is_no_nothing():
     )
     assert " It changes the Brier score by -0.0200 ± 0.0060." in worded.sentence
     for gain, count, why in (
-        (Difference(-0.009, 0.004), 8, "may be chance: it is 2.2 errors, where the best of 8 methods needs 2.5."),
-        (Difference(-0.0012, 0.0004), 1, "is below 0.002 nats."),
-        (Difference(-0.009, 0.003), 1, "is not sure: a rare mistake that these labels do not show could undo it."),
+        (Difference(0.009, 0.004), 8, "which may be chance: it is 2.2 errors, where the best of 8 methods needs 2.5."),
+        (Difference(0.0012, 0.0004), 1, "which is below 0.002 nats."),
+        (Difference(0.009, 0.003), 1, "but one rare answer that is sure and wrong, which these labels do not show,"),
     ):
         others = {f"other {index}": Difference(0.0, 0.01) for index in range(count - 1)}
         unsure = dataclasses.replace(
             worded,
-            beyond={"GP read-out + temperature": gain, **others},
+            beyond={"GP read-out + temperature": -gain, **others},
             choices=worded.choices | dict.fromkeys(others, worded.choices["temperature"]),
             differences=worded.differences | dict.fromkeys(others, worded.differences["temperature"]),
             scores=worded.scores | dict.fromkeys(others, worded.scores["temperature"]),
             least=dict.fromkeys(["GP read-out + temperature", "temperature", *others], -0.1),
         )
-        assert f"the GP read-out changes the NLL by {gain} nats, which {why}" in unsure.sentence
+        assert f"the GP read-out lowers the NLL by {gain.mean:.4f} ± {gain.error:.4f} nats, {why}" in unsure.sentence
 
 
 @pytest.mark.parametrize(("ones", "count"), [(0, 40), (3, 40), (39, 40), (40, 40), (280, 300)])

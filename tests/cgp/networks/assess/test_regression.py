@@ -130,7 +130,7 @@ def test_what_helps_is_recommended_and_what_does_not_is_not(report):
         "Beyond it, the posterior (NLL less than 0.0001 nats) adds nothing. The GP read-out (NLL +" in report.sentence
     )
     assert report.sentence.endswith(" are worse.")
-    assert report.sentence.startswith("Use a constant variance. Beyond it, ")
+    assert report.sentence.startswith("Use a constant variance.\nBeyond it, ")
     assert report.calls.startswith("model = report.apply(model)\nprediction = cgp.predict(model, inputs)")
     torch.manual_seed(0)
     x = torch.linspace(-3, 3, 300)[:, None]
@@ -211,7 +211,7 @@ def test_the_report_is_a_table_a_page_and_a_picture(report):
     text, columns = str(report), ["nll", "crps", "rmse", "coverage90", "width90"]
     assert text.splitlines()[0].split() == ["method", *columns, "NLL", "against", "scale"]
     assert report.to_frame().loc["scale", "nll"] == report.scores["scale"]["nll"]
-    assert report.sentence.replace("'", "&#x27;") in report.to_html()
+    assert report.sentence.replace("'", "&#x27;").replace("\n", "<br>") in report.to_html()
     assert repr(report) == f"Assessment({report.method}, {report.num_labels} rows)"
     figure = report.plot()
     assert [t.get_text() for t in figure.axes[0].get_legend().get_texts()] == ["calibrated", *METHODS]
