@@ -586,6 +586,8 @@ def twice(out):
         ({"ood": {"o": "x"}}, r"ood\['o'\]: expected inputs as in data, batches of them, or a function .* got 'x'$"),
         ({"ood": {"o": None}}, r"ood\['o'\]: expected inputs as in data, .* got None$"),
         ({"ood": {"o": ["a", "b"]}}, r"ood\['o'\]: expected inputs as in data, .* got a str without tensors$"),
+        ({"ood": {"o": X[:0]}}, r"ood\['o'\]: expected at least one input in each batch, got none$"),
+        ({"ood": {"o": []}}, r"ood\['o'\]: expected at least one batch, got none$"),
     ],
 )
 def test_bad_arguments_are_refused(options, message):
