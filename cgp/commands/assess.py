@@ -353,9 +353,10 @@ def _rounded_up(limit: float, values: Any) -> str:
 
 
 def _answering(answers: _Answers, risk: float, level: float) -> Answering:
-    """Where to answer, by labels that have chosen nothing of what does."""
-    from cgp.networks.guarantees.conformal import risk_threshold
+    """Where to answer, by labels that have chosen nothing of what does; an error where they are too few for any."""
+    from cgp.networks.guarantees.conformal import check_labels, risk_threshold
 
+    check_labels(len(answers.known.labels), risk, level, "--risk")
     confidence = answers.known.confidence.double().numpy()
     threshold = risk_threshold(confidence, _right(answers.known), risk, level)
     limit = 1.0 if threshold is None else max(0.0, float(_rounded_up(threshold, confidence)))

@@ -65,25 +65,35 @@ def test_representation_and_strangers_are_scored(saved, tmp_path, capsys):
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("risk", [0.3, 0.001])
-def test_withheld_answers_keep_to_the_risk(risk, saved, capsys):
+def test_withheld_answers_keep_to_the_risk(saved, capsys):
     """As `abstain(risk=, level=)` on the same held-out labels, which is the oracle."""
     path = saved("held_out.npz", 2000)
-    assert commands.main(["assess", str(path), "--risk", str(risk)]) == 0
+    assert commands.main(["assess", str(path), "--risk", "0.3"]) == 0
     last = " ".join(capsys.readouterr().out.split("\n\n")[-1].split())
     held_out = np.load(path)
     confidence = softmax(held_out["logits"], -1).max(-1)
     right = held_out["logits"].argmax(-1) == held_out["labels"]
-    threshold = cgp.networks.guarantees.conformal.risk_threshold(confidence, right, risk, 0.95)
-    if threshold is None:
-        asked = "a risk of 0.001 with a confidence of 0.95"
-        told = f"Every answer is withheld: {asked} needs at least 2995 held-out labels, got 2000."
-        assert last == told
-    else:
-        printed = float(last.partition("above ")[2].partition(",")[0])
-        assert 0.0 <= printed - threshold < 1e-4
-        np.testing.assert_array_equal(confidence > printed, confidence > threshold)
-        assert f", {100 * (confidence > threshold).mean():.0f} % of the inputs" in last
+    threshold = cgp.networks.guarantees.conformal.risk_threshold(confidence, right, 0.3, 0.95)
+    printed = float(last.partition("above ")[2].partition(",")[0])
+    assert 0.0 <= printed - threshold < 1e-4
+    np.testing.assert_array_equal(confidence > printed, confidence > threshold)
+    assert f", {100 * (confidence > threshold).mean():.0f} % of the inputs" in last
+
+
+def test_a_risk_that_so_few_labels_cannot_guarantee_is_refused(saved, tmp_path, capsys):
+    """In the words of `abstain` in Python, and nothing is written."""
+    path, out = saved("held_out.npz", 300), tmp_path / "report.json"
+    table = tmp_path / "answers.csv"
+    asked = ["--risk", "0.005", "--out", str(out), "--answer", str(path), str(table)]
+    assert commands.main(["assess", str(path), *asked]) == 2
+    told = "expected at least 598 labels to keep to a risk of 0.005 with a confidence of 0.95, got 300"
+    assert f"--risk: {told}" in capsys.readouterr().err
+    assert not out.exists()
+    assert not table.exists()
+    network, batch = torch.nn.Identity(), tuple(torch.from_numpy(np.load(path)[key]) for key in ("logits", "labels"))
+    known, new = cgp.predict(network, [batch]), cgp.predict(network, batch[0][1:])
+    with pytest.raises(ValueError, match=f"held_out: {told}"):
+        new.abstain(risk=0.005, level=0.95, held_out=known)
 
 
 def test_the_reason_for_no_answer_is_that_of_abstain(saved, capsys):
