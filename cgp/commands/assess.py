@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from cgp.spelling import as_share, meant
 
-from .assessed import AS_SAVED, Answering, InSets, said_by, write_answers, write_report
+from .assessed import AS_SAVED, Answering, InSets, said_by, write_answers
 from .terminal import check_extras, check_files, check_pictures, check_places, folded, write_picture
 
 __all__ = ["EXAMPLES", "add_to", "run"]
@@ -114,7 +114,17 @@ def run(parsed: argparse.Namespace) -> None:
     write_picture(report.plot, parsed.picture)
     numbers = {name: float(limit) for name, limit in limits.items()}
     if parsed.out is not None:
-        write_report(parsed.out, report, known, sentence, numbers, answering, in_sets)
+        from cgp.networks.assess.written import flagging
+
+        report.save(
+            parsed.out,
+            sentence=sentence,
+            logits=known.of,
+            classes=[*known.classes] or None,
+            flag=flagging(report, numbers),
+            answer=answering and answering.entry(),
+            sets=in_sets and in_sets.entry(),
+        )
     for part in new.values():
         found = replace(network.predicted(answers.model, part), limits=numbers)
         sets = None if parsed.sets is None else found.sets(parsed.sets, held_out=answers.known)
