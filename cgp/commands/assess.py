@@ -20,6 +20,7 @@ from .terminal import check_extras, check_files, check_pictures, check_places, f
 __all__ = ["EXAMPLES", "add_to", "run"]
 
 EXAMPLES = """  cgp assess held_out.csv --picture report.png
+  cgp assess logits.npy labels.npy
   cgp assess held_out.npz --train train.npz --ood other.npz --risk 0.05
   cgp assess held_out.npz --risk 0.05 --out report.json --answer new.npz answers.csv
   cgp assess held_out.npz --train train.npz --held-out further.npz --risk 0.05 --answer new.npz answers.csv
@@ -33,11 +34,13 @@ _WHAT = """Say how far the probabilities of a classifier can be trusted, from sa
   np.savez("held_out.npz", logits=logits, labels=labels, features=features)
 
 or as a .csv with a header: a column 'label', and one for each class, of probabilities (rows sum to 1) or logits.
-Labels are numbers from 0 in the order of the columns, or their names. It has no features. A .npz may have:
+Labels are numbers from 0 in the order of the columns, or their names. Columns of text, and 'id' or 'index', are
+written into the table of --answer. It has no features. A .npz may have:
 
   logits         (N, C), or (S, N, C) of draws or members, whose probabilities are averaged
   probabilities  in their place, such as behind a softmax: np.savez("held_out.npz", probabilities=p, labels=labels)
   labels         (N,), whole numbers from 0 to C - 1; files of --ood and --answer need none
+  classes        (C,), names of the classes as text: labels may then be such names
   features       (N, d), what the last layer reads: used with --train, by a read-out and scores of the representation
 
 Posteriors of attention need the model itself: cgp.assess in Python."""
@@ -51,7 +54,12 @@ def add_to(commands: Any) -> None:
         description=_WHAT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    assess.add_argument("predictions", type=Path, help="npz or csv of labelled inputs that did not train the model")
+    assess.add_argument(
+        "predictions",
+        type=Path,
+        nargs="+",
+        help="npz or csv of labelled inputs that did not train the model, or two .npy, of logits and of labels",
+    )
     assess.add_argument("--train", type=Path, help="npz of training inputs, with labels and features")
     assess.add_argument(
         "--ood", type=Path, nargs="+", default=[], metavar="FILE", help="npz or csv of inputs unlike the training data"
@@ -128,20 +136,20 @@ def run(parsed: argparse.Namespace) -> None:
     for part in new.values():
         found = replace(network.predicted(answers.model, part), limits=numbers)
         sets = None if parsed.sets is None else found.sets(parsed.sets, held_out=answers.known)
-        write_answers(parsed.answer[1], found, answers.method, answering, sets, known.classes)
+        write_answers(parsed.answer[1], found, answers.method, answering, sets, known.classes, part.beside)
 
 
 def _read(parsed: argparse.Namespace) -> list[Any]:
     """What the file of labels holds, and those of --train, --ood, --held-out and --answer by their paths."""
     from .predictions import check_features, made_alike, read_predictions
 
-    known = read_predictions(parsed.predictions)
+    known = read_predictions(*parsed.predictions)
     labelled = (filter(None, [path]) for path in (parsed.train, parsed.held_out))
     seen, further = ({path: read_predictions(path) for path in paths} for paths in labelled)
     others, new = ({path: read_predictions(path, labelled=False) for path in p} for p in (parsed.ood, _new(parsed)))
     if not seen:
         known = known._replace(features=None)  # which only methods and scores of the training data use
-    for path, part in [(parsed.predictions, known), *seen.items(), *others.items()]:
+    for path, part in [(parsed.predictions[0], known), *seen.items(), *others.items()]:
         check_features(path, part, known, ["--train"] if seen else [])
     others, seen, further, new = (
         {path: made_alike(path, part, known) for path, part in parts.items()} for parts in (others, seen, further, new)
@@ -151,8 +159,10 @@ def _read(parsed: argparse.Namespace) -> list[Any]:
 
 def _check(parsed: argparse.Namespace) -> None:
     """Refuse what cannot come to anything, before anything heavy is imported."""
-    read = [parsed.predictions, *filter(None, [parsed.train, parsed.held_out]), *parsed.ood, *_new(parsed)]
+    read = [*parsed.predictions, *filter(None, [parsed.train, parsed.held_out]), *parsed.ood, *_new(parsed)]
     check_files(read)
+    if len(given := parsed.predictions) > 1 and (len(given) > 2 or {path.suffix.lower() for path in given} != {".npy"}):
+        raise ValueError(f"expected one file, or two .npy, of logits and of labels, got {' '.join(map(str, given))}")
     table = None if parsed.answer is None else parsed.answer[1]
     check_places([parsed.picture, parsed.out, table], read)
     for path, suffix, what in ((parsed.out, ".json", "--out"), (table, ".csv", "the table of --answer")):

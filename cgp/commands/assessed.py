@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from cgp.atomic_files import write_aside
@@ -77,6 +78,7 @@ def write_answers(
     answering: Answering | None,
     sets: Any,
     names: Sequence[str] = (),
+    beside: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> None:
     """Write a row per input: class and confidence, by which method, whether flagged, whether withheld, set of classes.
 
@@ -87,9 +89,10 @@ def write_answers(
         answering: which answers keep to a risk, if that was asked.
         sets: whether each class is in the set of each input, ``(N, C)``, if that was asked.
         names: of the classes, if they have some.
+        beside: what the file of inputs has besides, by column, such as their names.
     """
     classes = _named(found.classes.tolist(), names)
-    columns: dict[str, list[Any]] = {"input": [*range(len(classes))], "class": classes}
+    columns: dict[str, list[Any]] = {"class": classes}
     columns |= {"confidence": found.confidence.double().tolist(), "method": [method] * len(classes)}
     columns |= {name: flags.int().tolist() for name, flags in found.flags.items()}
     if answering is not None:
@@ -97,6 +100,8 @@ def write_answers(
     if sets is not None:
         between = "; " if any(" " in name for name in names) else " "
         columns["set"] = [between.join(map(str, _named(row.nonzero()[:, 0].tolist(), names))) for row in sets]
+    given = {name + " (given)" * (name in {"input", *columns}): [*texts] for name, texts in beside.items()}
+    columns = {"input": [*range(len(classes))]} | given | columns
 
     def write(aside: Path) -> None:
         with aside.open("w", encoding="utf-8", newline="") as file:

@@ -35,7 +35,7 @@ def write(report: Assessment, path: Path, details: Mapping[str, Any]) -> None:
     if ending == ".html":
         text = _PAGE.format(escape(repr(report)), report.to_html())
     else:
-        content = _plain(_numbers(report) | details)
+        content = _plain({**_numbers(report), **details})
         text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False, default=str) + "\n"
     write_aside(path, lambda aside: aside.write_text(text, encoding="utf-8"))
 

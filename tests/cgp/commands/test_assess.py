@@ -281,7 +281,7 @@ def test_the_report_in_numbers_is_enough_for_sets(method, saved, tmp_path):
     ("given", "said"),
     [
         ([], "cgp assess: the following arguments are required: predictions (cgp assess --help lists what there is)"),
-        (["a.npz", "b.npz"], "cgp: unrecognized arguments: b.npz (cgp --help lists what there is)"),
+        (["a.npz", "--b"], "cgp assess: unrecognized arguments: --b (cgp assess --help lists what there is)"),
         (["a.npz", "--risk"], "cgp assess: argument --risk: expected RISK"),
     ],
 )
@@ -494,6 +494,14 @@ def _saved(row):
         (_GOOD | {"labels": np.zeros(4)}, [], "of integers, got float64 (4,) (save labels.astype(int), from 0 as"),
         (_GOOD | {"labels": np.eye(2)[[0, 1, 1, 0]]}, [], "got float64 (4, 2) (save labels.argmax(1), from 0 as the"),
         (_GOOD | {"labels": np.full(4, "cat")}, [], "got <U3 (4,) (save the number of each class, from 0 as the log"),
+        (_GOOD | {"labels": np.full(4, "a")}, [], "them, or beside them classes=[...], their names in that order)"),
+        (_GOOD | {"labels": np.full(4, "c"), "classes": np.array(["a", "b"])}, [], "columns ('a', 'b'), got 'c'"),
+        (
+            _GOOD | {"classes": np.arange(2)},
+            [],
+            "expected classes (2,), different names as text, got int64 (2,) (save c",
+        ),
+        (_GOOD | {"classes": np.array(["a"])}, [], "expected classes (2,), different names as text, got <U1 (1,) (sa"),
         (_GOOD | {"labels": np.array([0] * 4, object)}, [], "got an array of Python objects (save it .astype(int), or"),
         (_GOOD | {"labels": np.full(4, 2)}, [], "in 0 … 1, got 2 … 2 (leave out inputs of other classes)"),
         (_GOOD | {"labels": np.array([1, 2, 2, 1])}, [], "expected labels in 0 … 1, got 1 … 2 (save labels - 1)"),
@@ -628,12 +636,18 @@ def test_the_label_that_is_no_column_is_named(tmp_path, capsys):
     ("names", "row", "message"),
     [
         ("a b", [0.5, 0.5], "expected labels (4,), got only probabilities (np.savez(file, logits=..., labels=...) wri"),
-        ("id a b label", [7, 0.4, 0.6, 0], "got whole numbers in 'id' alone: call it 'label' if it holds the labels,"),
-        ("id a b label", [7, -0.4, 0.6, 0], "got whole numbers in 'id' alone: call it 'label' if it holds the labels,"),
+        ("n a b label", [7, 0.4, 0.6, 0], "got whole numbers in 'n' alone: call it 'label' if it holds the labels,"),
+        ("n a b label", [7, -0.4, 0.6, 0], "got whole numbers in 'n' alone: call it 'label' if it holds the labels,"),
         ("a b label", [1.5, 0.6, 0], "got rows that sum to 2.1 … 2.1 and values to 1.5: subtract the largest of its"),
         ("a b label", [-0.5, 1.5, 0], "got rows that sum to 1 and -0.5: subtract the largest of its row from each"),
         ("a b label", [60.5, 39.5, 0], "got rows that sum to 100, such as percentages: divide them by 100"),
-        ("file a b label", ["x.png", 0.4, 0.6, 0], "'file': expected numbers of a class, got 'x.png' in line 2 (lea"),
+        ("a b c label", [0.4, 0.6, "5 %", 0], "'c': expected numbers of a class, got '5 %' in line 2 (leave out what"),
+        (
+            "a b target",
+            [0.4, 0.6, "c"],
+            "expected labels that are whole numbers from 0, or columns ('a', 'b'), got 'c'",
+        ),
+        ("a b c y", [0.2, 0.3, 0.5, 0.0], "expected labels (4,), got only probabilities (np.savez(file, logits=..., l"),
         ("a b label", [0.4, "", 0], "'b': expected numbers of a class, got '' in line 2 (leave out what is no class"),
         ("p label", [0.4, 0], "for each of two classes or more, got 'p', 'label' (of one p for the second of two"),
         ("a b label", [0.4, 0.6, "c"], "expected labels that are whole numbers from 0, or columns ('a', 'b'), got 'c'"),
@@ -648,10 +662,84 @@ def test_a_table_that_may_be_read_in_two_ways_is_refused(names, row, message, tm
     assert said.count("\n") == 1
 
 
+@pytest.mark.parametrize("given", [["z.npy", "y.npy"], ["y.npy", "p.npy"]])
+def test_two_arrays_are_logits_or_probabilities_and_labels(given, saved, tmp_path, monkeypatch, capsys):
+    """In any order, and new inputs are an array, too; the report is that of the file that has both."""
+    monkeypatch.chdir(tmp_path)
+    arrays = dict(np.load(saved("both.npz", 300, features=None)))
+    if "p.npy" in given:
+        arrays = {"probabilities": softmax(arrays["logits"], -1), "labels": arrays["labels"]}
+        np.savez("both.npz", **arrays)
+    np.save("z.npy", np.load(saved("new.npz", 300))["logits"])
+    np.save("p.npy", softmax(np.load("z.npy"), -1))
+    np.save("y.npy", arrays["labels"])
+    values = given[0] if given[1] == "y.npy" else given[1]
+    said = []
+    for files, new in ((["both.npz"], "both.npz"), (given, values)):
+        if "both.npz" not in files:
+            np.save(values, arrays["logits" if values == "z.npy" else "probabilities"])
+        assert commands.main(["assess", *files, "--answer", new, "answers.csv"]) == 0
+        said.append((capsys.readouterr().out, (tmp_path / "answers.csv").read_text()))
+    assert said[0] == said[1]
+    for files in (["both.npz", "y.npy"], ["z.npy", "y.npy", "y.npy"]):
+        assert commands.main(["assess", *files]) == 2
+        told = f"cgp assess: expected one file, or two .npy, of logits and of labels, got {' '.join(files)}\n"
+        assert capsys.readouterr().err == told
+
+
+def test_columns_that_are_no_class_name_the_rows_of_answers(tmp_path, capsys):
+    """Texts, and numbers of inputs: in the labelled file they change nothing, nor do labels that are called target."""
+    rng, names = np.random.default_rng(1), ["cat", "dog", "cow"]
+    likely = softmax(2.0 * rng.normal(size=(300, 3)), -1)
+    labels = (np.cumsum(likely, 1) < rng.random((300, 1))).sum(1)
+    plain = written(tmp_path / "plain.csv", [*names, "label"], np.c_[likely, labels].tolist())
+    rows = [[n, f"x{n}.png", *row, "2024-05-01"] for n, row in enumerate(likely.tolist())]
+    head = ["", "filename", *names, "class"]
+    named = [[*row, names[label]] for row, label in zip(rows, labels, strict=True)]
+    full = written(tmp_path / "full.csv", [*head, "target"], named)
+    counted = [[*row, label] for row, label in zip(rows, labels, strict=True)]
+    numbers = written(tmp_path / "numbers.csv", [*head, "y"], counted)
+    new, table, said = written(tmp_path / "new.csv", head, rows), tmp_path / "answers.csv", []
+    for known in (plain, full, numbers):
+        assert commands.main(["assess", str(known), "--answer", str(new), str(table)]) == 0
+        said.append((capsys.readouterr().out, table.read_text()))
+    assert said[1:] == said[:1] * 2
+    found = answered(table)
+    assert [*found[0]][:5] == ["input", "index", "filename", "class (given)", "class"]
+    assert [row["filename"] for row in found] == [row[1] for row in rows]
+    assert [row["index"] for row in found] == [row["input"] for row in found]
+    assert [row["class"] for row in found] == [names[each] for each in likely.argmax(-1)]
+
+
+def test_labels_of_arrays_may_be_names(saved, tmp_path, capsys):
+    """With the names of the classes in their order, which answers and the report have; ids are written, too."""
+    names = np.array(["cat", "dog", "cow", "hen"])
+    held_out = saved("held_out.npz", 300, features=None)
+    plain = dict(np.load(held_out))
+    named = saved("named.npz", 300, **plain | {"labels": names[plain["labels"]], "classes": names, "features": None})
+    new = saved("new.npz", 50, ids=np.arange(100, 150), labels=None, features=None)
+    table, out, said = tmp_path / "answers.csv", tmp_path / "report.json", []
+    for path in (held_out, named):
+        assert commands.main(["assess", *map(str, [path, "--answer", new, table, "--out", out])]) == 0
+        said.append(capsys.readouterr().out)
+        classes = [row["class"] for row in answered(table)]
+    assert said[0] == said[1]
+    assert classes == names[np.load(new)["logits"].argmax(-1)].tolist()
+    assert [row["ids"] for row in answered(table)] == [str(number) for number in range(100, 150)]
+    assert json.loads(out.read_text())["classes"] == names.tolist()
+
+
 def test_one_array_is_refused_with_what_joins_it_to_the_labels(tmp_path, capsys):
     np.save(tmp_path / "p.npy", np.zeros((4, 2)))
     assert commands.main(["assess", str(tmp_path / "p.npy")]) == 2
     assert "got one array: np.savez('p.npz', logits=np.load('p.npy'), labels=...) joins" in capsys.readouterr().err
+
+
+def test_a_file_of_torch_is_refused_with_what_to_save(tmp_path, capsys):
+    torch.save({"logits": torch.zeros(4, 2)}, tmp_path / "held.pt")
+    assert commands.main(["assess", str(tmp_path / "held.pt")]) == 2
+    told = "got a file of torch: np.savez('held.npz', logits=logits.numpy(), labels=labels.numpy())"
+    assert told in capsys.readouterr().err
 
 
 def test_other_files_must_fit_the_labelled_one(saved, capsys):
