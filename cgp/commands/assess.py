@@ -35,7 +35,7 @@ _WHAT = """Say how far the probabilities of a classifier can be trusted, from sa
 
 or as a .csv with a header: a column 'label', and one for each class, of probabilities (rows sum to 1) or logits.
 Labels are numbers from 0 in the order of the columns, or their names. Columns of text, and 'id' or 'index', are
-written into the table of --answer. It has no features. A .npz may have:
+written into the table of --answer. A .csv has no features. A .npz may have:
 
   logits         (N, C), or (S, N, C) of draws or members, whose probabilities are averaged
   probabilities  in their place, such as behind a softmax: np.savez("held_out.npz", probabilities=p, labels=labels)
