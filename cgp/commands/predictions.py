@@ -129,11 +129,11 @@ def _arrays(
     if not is_zipped:
         if ending in _TABLES:
             return read_table(path, labelled=labelled)
-        what = "a file of another kind, such as text"
+        what = f"a file of another kind, such as text ({_HOW})"
         if ending == ".npy":
             joins = f"np.savez({path.stem + '.npz'!r}, logits=np.load({path.name!r}), labels=...)"
             what = f"one array: {joins} joins two, as does cgp assess {path.name} labels.npy"
-        raise ValueError(f"{path}: expected an .npz or .csv of logits and labels, got {what} ({_HOW})")
+        raise ValueError(f"{path}: expected an .npz or .csv of logits and labels, got {what}")
     with _said_of(path), np.load(path, allow_pickle=False) as file:
         if isinstance(file, np.ndarray):
             raise ValueError(f"got one array, {file.shape}")

@@ -17,8 +17,6 @@ from cgp.networks.predict.readout import GPReadout
 from cgp.networks.tasks import Regression
 from cgp.networks.tasks.metrics import ValueErrors
 
-pytestmark = pytest.mark.filterwarnings("ignore:predict. one draw")
-
 METHODS = ["scale", "posterior + scale", "GP read-out + scale", "dropout + scale"]
 
 

@@ -296,7 +296,6 @@ def test_rounded_probabilities_are_no_logits(rounded):
     check_logits(torch.randn(50, 20, generator=torch.Generator().manual_seed(0)).abs())
 
 
-@pytest.mark.filterwarnings("ignore:predict. one draw")
 @pytest.mark.parametrize("call", [calibrate, assess, predict])
 def test_behind_a_sigmoid_are_no_logits(call):
     """p = .88 would be read as a logit, whose sigmoid is .71."""
