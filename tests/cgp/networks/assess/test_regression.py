@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -15,8 +16,6 @@ from cgp.networks.methods.rows import Normals
 from cgp.networks.predict.readout import GPReadout
 from cgp.networks.tasks import Regression
 from cgp.networks.tasks.metrics import ValueErrors
-
-pytestmark = pytest.mark.filterwarnings("ignore:predict. one draw")
 
 METHODS = ["scale", "posterior + scale", "GP read-out + scale", "dropout + scale"]
 
@@ -56,6 +55,15 @@ def problem(count=200):
 def report():
     model, x, y = problem()
     return cgp.assess(model, [(x[:120], y[:120])], task="regression", train=[(x[120:], y[120:])], num_samples=4)
+
+
+def test_a_saved_report_has_the_scales_of_each_output(report, tmp_path):
+    report.save(tmp_path / "report.json")
+    found = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert found["task"] == "regression"
+    assert {name: row["scale"] for name, row in found["methods"].items()} == {
+        name: choice.parameter.tolist() for name, choice in report.choices.items()
+    }
 
 
 def test_the_scale_is_that_of_the_other_folds():
