@@ -115,7 +115,8 @@ def _means(imputer: CorrelatedGPImputer, whole: Any) -> tuple[Grid, str]:
     ]
     near = ((means.value - true).abs() <= _ERRORS * means.std)[known].to_numpy()
     words = f"{near.sum()} of the {near.size} means whose truth is known are within two errors of it."
-    title = "Means of months, ± the standard error that the gaps leave"
+    units = ", ".join(_UNITS[name] for name, source in shown if not source)
+    title = f"Means of months ({units}), ± the standard error that the gaps leave"
     return Grid(["", *(source or name for name, source in shown)], rows, title), words
 
 
