@@ -829,7 +829,7 @@ def test_methods_are_compared_with_totals_known(file, capsys):
     assert run(file, "--totals", path, "--totals-period", "day", "--maskings", 2, "--assess") == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "were hidden with their totals known" in said
-    assert "--maskings 4 hides more" in said
+    assert "hide more by --maskings 4" in said
     assert abs(pd.read_csv(file.with_name("out.csv"))["warm"][:24].sum() - 10.0) < 1e-9
 
 
