@@ -163,7 +163,7 @@ BETTER, LEVEL, HARM, SMALL = (-0.03, 0.01), (-0.01, 0.005), (0.076, 0.0309), (-0
 CLEAR, UNCLEAR = (-0.01, 0.006), (-0.01, 0.0062)  # at 5 %, one-sided, whatever the number of rows
 AS_IS = "Use the model as it is: a temperature changes its NLL by"
 FALLS = "and the NLL falls by"
-SCALED = f"{FALLS} 0.0300 ± 0.0100 nats.\nBeyond it,"
+SCALED = f"{FALLS} 0.0300 ± 0.0100 nats.\nBeyond a temperature,"
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ SCALED = f"{FALLS} 0.0300 ± 0.0100 nats.\nBeyond it,"
         ),
         ([(0.0, 1e-6)], BETTER, "temperature", f"{SCALED} the posterior (NLL less than 0.0001 nats) adds nothing."),
         ([HARM], BETTER, "temperature", f"{SCALED} the posterior (NLL +0.0760 ± 0.0309 nats) is worse."),
-        ([LEVEL, LEVEL], UNCLEAR, "as trained", f"{AS_IS} -0.0100 ± 0.0062 nats, which may be chance.\nBeyond it,"),
+        ([LEVEL, LEVEL], UNCLEAR, "as trained", f"{AS_IS} -0.0100 ± 0.0062 nats, which may be chance.\nBeyond a t"),
         ([], HARM, "as trained", f"{AS_IS} +0.0760 ± 0.0309 nats."),
         ([LEVEL, LEVEL], CLEAR, "temperature", f"{FALLS} 0.0100 ± 0.0060 nats."),
         ([], BETTER, "temperature", f"{FALLS} 0.0300 ± 0.0100 nats."),

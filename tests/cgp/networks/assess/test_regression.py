@@ -135,10 +135,11 @@ def test_what_helps_is_recommended_and_what_does_not_is_not(report):
     assert list(report.scores) == METHODS
     assert report.method == "scale"  # errors do not depend on the inputs
     assert (
-        "Beyond it, the posterior (NLL less than 0.0001 nats) adds nothing. The GP read-out (NLL +" in report.sentence
+        "Beyond a constant variance, the posterior (NLL less than 0.0001 nats) adds nothing. The GP read-out (NLL +"
+        in report.sentence
     )
     assert report.sentence.endswith(" are worse.")
-    assert report.sentence.startswith("Use a constant variance.\nBeyond it, ")
+    assert report.sentence.startswith("Use a constant variance.\nBeyond a constant variance, ")
     assert report.calls.startswith("model = report.apply(model)\nprediction = cgp.predict(model, inputs)")
     torch.manual_seed(0)
     x = torch.linspace(-3, 3, 300)[:, None]
