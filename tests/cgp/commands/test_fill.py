@@ -156,6 +156,39 @@ def test_sums_means_and_a_forecast(file):
     assert ahead["when"].tolist() == ["2024-01-02 06:00:00", "2024-01-02 07:00:00", "2024-01-02 08:00:00"]
 
 
+@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
+def test_sums_means_and_a_forecast_have_ends_beside_a_level(file):
+    """With or without a file of its own."""
+    folder = file.parent
+    answers = ["--sums", "day", folder / "s.csv", "--means", "day", folder / "m.csv", "--forecast", 3, folder / "f.csv"]
+    for more in ([0.9], [0.9, folder / "ends.csv"]):
+        assert run(file, *answers, "--interval", *more) == 0
+        for name in "smf":
+            found = pd.read_csv(folder / f"{name}.csv")
+            assert [*found][1:5] == ["warm", "warm std", "warm low", "warm high"]
+            reach = 1.6449 * found["warm std"]
+            for end, sign in (("low", -1.0), ("high", 1.0)):
+                np.testing.assert_allclose(found[f"warm {end}"], found["warm"] + sign * reach, rtol=0.02, atol=0.02)
+    assert (folder / "ends.csv").exists()
+
+
+@pytest.mark.filterwarnings("ignore:aggregate")
+@pytest.mark.parametrize("suffix", [".csv", ".xlsx"])
+def test_sums_of_periods_that_lack_rows_have_no_errors(tmp_path, suffix):
+    """They say how many rows; tables that lack none have no such column."""
+    pytest.importorskip("openpyxl")
+    path, sums = tmp_path / "days.csv", tmp_path / f"sums{suffix}"
+    table = pd.DataFrame({"a": np.arange(60) % 7.0 - 3.0}, index=pd.date_range("2024-06-01", periods=60, name="date"))
+    table.iloc[50] = np.nan
+    for rows, absent in ((table, None), (table.drop(table.index[10:13]), [3, 0])):
+        rows.to_csv(path)
+        assert run(path, "--sums", "month", sums, "--interval", 0.95) == 0
+        found = pd.read_csv(sums) if suffix == ".csv" else pd.read_excel(sums)
+        assert found.get("absent rows", pd.Series(dtype=int)).tolist() == (absent or [])
+        for head in ("a std", "a low", "a high"):
+            assert found[head].isna().tolist() == [absent is not None, False]
+
+
 @pytest.mark.parametrize(
     ("first", "rows", "said"),
     [
@@ -386,6 +419,8 @@ REFUSED = [
         ["--interval", "y.csv", "0.95"],
         "--interval: expected the level before the file, --interval 0.95 y.csv, got",
     ),
+    (b"a,b\n1,\n3,4\n", ["--interval", "0.9"], "--interval LEVEL FILE, or --sums, --means or --forecast, got a level"),
+    (b"a,b\n1,\n3,4\n", ["--interval", "0.9", "y.csv", "z.csv"], "--interval: expected a level and a file, got"),
     (b"a,b\n1,\n3,4\n", ["--sums", "y.csv", "month"], "--sums: expected the period before the file, --sums month y"),
     (b"a,b\n1,\n3,4\n", ["--forecast", "few", "y.csv"], "--forecast: expected a number of rows, got 'few'"),
     (b"a,b\n1,\n3,4\n", ["--draws", "0", "y.csv"], "--draws: expected a number of draws, got '0'"),
@@ -846,9 +881,7 @@ def test_answers_that_the_advised_method_has_not_are_by_the_default(file, monkey
     assert "has no answer" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("given", "wanted"), [(["--interval", "0.95"], "LEVEL FILE"), (["--missing"], "CODE [CODE ...]")]
-)
+@pytest.mark.parametrize(("given", "wanted"), [(["--forecast", "3"], "ROWS FILE"), (["--missing"], "CODE [CODE ...]")])
 def test_a_flag_without_what_it_takes_says_what_that_is(given, wanted, file, capsys):
     with pytest.raises(SystemExit):
         run(file, *given)
