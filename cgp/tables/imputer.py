@@ -73,9 +73,10 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         num_inducing: as the regressor's, for many observations over several inputs.
         inference: as the regressor's; "auto" is "laplace" from 51 to 199 observations, as intervals of sums over gaps
             are too narrow where parameters that so few leave open are taken for known.
-        transforms: what makes columns Gaussian, of all or by name (of an array: by number): "log", "box-cox",
-            "yeo-johnson", "logit", "rectified" (for zeros such as no rain, with a probability of their own), an object
-            such as :class:`.BoxCox`, or None. Columns that are not named have "auto", and stay as they are with
+        transforms: what makes columns Gaussian, of all or by name (of an array: by number): "log" (of the value plus a
+            part of the column's deviation, without which values near 0 would be outliers), "box-cox", "yeo-johnson",
+            "logit", "rectified" (for zeros such as no rain, with a probability of their own), an object such as
+            :class:`.BoxCox`, or None. Columns that are not named have "auto", and stay as they are with
             ``dict.fromkeys(table) | {"rain": "log"}``. "auto" leaves a column as it is, unless the likelihood of its
             values given those next to them is clearly higher, or it is often 0, never below, and no other of at most
             fifty columns is correlated with it (then "rectified", without known totals). What is filled is the mean.

@@ -14,10 +14,12 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from cgp import __version__, commands
 from cgp.commands.terminal import in_flags
 from cgp.regression import MAP, MultiScale
+from cgp.regression.inference.fitting import Fit, reported
 from cgp.regression.solvers.choice import Cost
 from cgp.tables import read_table
 from cgp.tables.referee.report import GapReport
@@ -131,6 +133,16 @@ def test_warnings_name_flags(file, capsys, monkeypatch):
     monkeypatch.setattr(CorrelatedGPImputer, "fit", warned)
     assert run(file) == 0
     assert "cgp fill: warning: -5 repeats; say so: --missing -5" in capsys.readouterr().err
+
+
+def test_a_fit_that_has_not_converged_is_said_in_flags():
+    with pytest.warns(ConvergenceWarning) as caught:
+        reported(Fit(1.0, 3, converged=False, message="cut off after 3 steps"))
+    assert in_flags(str(caught[0].message)) == (
+        "The fit has not converged: cut off after 3 steps at 1 nats per row. What it predicts may be used, and might "
+        "be better: --leave COLUMN for one that follows exactly from another one, --transforms COLUMN=log for one whose "
+        "values differ by orders of magnitude"
+    )
 
 
 @pytest.mark.filterwarnings("ignore:X. below 0, where no observed value is:UserWarning")
