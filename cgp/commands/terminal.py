@@ -124,7 +124,7 @@ def said_together() -> Iterator[None]:
 def in_flags(text: str) -> str:
     """A text of the library whose arguments are spelled as the command line does."""
     name, colon, rest = text.partition(": ")
-    if colon and (name == "X" or name in _FLAGS):
+    if colon and (name in ("X", "table") or name in _FLAGS):
         text = f"{_FLAGS[name]}: {rest}" if name in _FLAGS else rest
     for spelled, on_the_command_line in _PYTHON.items():
         text = text.replace(spelled, on_the_command_line)

@@ -216,10 +216,10 @@ class Answers:
         """Write the imputer to a folder, with the table that it knows, as safetensors and JSON.
 
         Args:
-            folder: is made if it is not there.
+            folder: is made if it is not there; an imputer that was saved in it before is replaced.
 
         Raises:
-            ValueError: if the kernel is an object, or a name of a column is neither text nor a number.
+            ValueError: if it is a file, the kernel is an object, or a name of a column is neither text nor a number.
             OSError: if it cannot be written.
         """
         check_is_fitted(self)

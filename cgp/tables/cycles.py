@@ -48,7 +48,7 @@ def warn_of_cycles(inputs: NDArray[np.float64], values: NDArray[np.float64], *, 
         said, spans = zip(*(spelled(period, is_time=is_time) for period in found), strict=True)
         they_are = f"cycles of {' and '.join(said)} are" if len(said) > 1 else f"a cycle of {said[0]} is"
         warn_user(
-            f"X: {they_are} visible, and a table this short is not searched for any: "
+            f"table: {they_are} visible, and a table this short is not searched for any: "
             f"structure=MultiScale(periods={[*spans]}) names {'them' if len(said) > 1 else 'it'}"
         )
 

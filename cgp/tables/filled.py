@@ -339,7 +339,7 @@ def _rows_between(between: Any, table: Table, axis: Axis) -> NDArray[np.int64]:
     if table.inputs.shape[1] > 1 or not isinstance(between, tuple | list) or len(between) != 2:
         what = "None over several inputs" if table.inputs.shape[1] > 1 else what
         raise ValueError(f"between: expected {what}, got {between!r}")
-    first, last = between
+    (first, last), read = between, ""
     if times is not None and (unclear := [end for end in between if _NUMERIC_DATE.fullmatch(str(end))]):
         raise ValueError(f"between: expected times such as '2022-03-05', got {unclear[0]!r}: day or month first?")
     try:
@@ -350,12 +350,23 @@ def _rows_between(between: Any, table: Table, axis: Axis) -> NDArray[np.int64]:
             import pandas as pd
 
             found = np.sort(pd.Series(rows, index=times).sort_index().loc[first:last])
+            read = f", read as {_as_read(first)} to {_as_read(last)}"
     except (TypeError, ValueError) as error:
         raise ValueError(f"between: expected {what}, got {between!r}") from error
     if not len(found):
         ends = table.labels(0) if times is None else times
-        raise ValueError(f"between: expected {what} from {ends.min()} to {ends.max()}, got {between!r}")
+        raise ValueError(f"between: expected {what} from {ends.min()} to {ends.max()}, got {between!r}{read}")
     return found
+
+
+def _as_read(end: Any) -> str:
+    """A time, or what a text that names one is read as: a day, a month."""
+    import pandas as pd
+
+    try:
+        return str(pd.Period(end)) if isinstance(end, str) else str(end)
+    except ValueError:
+        return repr(end)
 
 
 def _later_rows(table: Table, axis: Axis, steps: Any) -> tuple[NDArray[np.float64], Any]:

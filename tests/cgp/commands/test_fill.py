@@ -140,12 +140,12 @@ def test_a_fit_that_has_not_converged_is_said_in_flags():
         reported(Fit(1.0, 3, converged=False, message="cut off after 3 steps"))
     assert in_flags(str(caught[0].message)) == (
         "The fit has not converged: cut off after 3 steps at 1 nats per row. What it predicts may be used, and might "
-        "be better: --leave COLUMN for one that follows exactly from another one, --transforms COLUMN=log for one whose "
-        "values differ by orders of magnitude"
+        "be better: --leave COLUMN for one that follows exactly from another one, --transforms COLUMN=log for one "
+        "whose values differ by orders of magnitude"
     )
 
 
-@pytest.mark.filterwarnings("ignore:X. below 0, where no observed value is:UserWarning")
+@pytest.mark.filterwarnings("ignore:table. below 0, where no observed value is:UserWarning")
 def test_codes_may_be_given_one_after_the_other(tmp_path):
     path = tmp_path / "in.csv"
     path.write_text("t,a\n" + "".join(f"{t},{'ND' if t == 7 else '-999' if t == 9 else t % 5}\n" for t in range(30)))
@@ -345,7 +345,7 @@ def test_rows_that_sums_lack_are_added_by_a_flag(file, capsys):
     assert "rows that the table lacks are added by --every STEP" in capsys.readouterr().err
 
 
-@pytest.mark.filterwarnings("ignore:X. below 0, where no observed value is:UserWarning")
+@pytest.mark.filterwarnings("ignore:table. below 0, where no observed value is:UserWarning")
 def test_the_last_line_says_which_gaps_are_not_written(tmp_path, capsys):
     """Of series below each other: those without a row, where a picture is asked for, and nothing else is refused."""
     path = tmp_path / "in.csv"
