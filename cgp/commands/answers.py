@@ -194,9 +194,9 @@ def _beside(parts: list[Any], heads: tuple[str, ...], table: Any, path: Path, co
     for name in parts[0]:
         digits = table.precision(name)
         errors = np.zeros(len(parts[0])) if heads == _ENDS else np.nan_to_num(np.asarray(parts[1][name]))
-        errors = np.hypot(errors, digits.rounding / np.sqrt(count))
+        least = digits.least(np.hypot(errors, digits.rounding / np.sqrt(count)))
         for head, part in zip(heads, parts, strict=True):
-            cells = _cells(map(digits.write, part[name].fillna(0.0), errors), digits, path)
+            cells = _cells((digits.write(each, least) for each in part[name].fillna(0.0)), digits, path)
             columns[head.format(name)] = pd.Series(cells, part.index).mask(part[name].isna().to_numpy())
     return pd.DataFrame(columns, index=parts[0].index)
 

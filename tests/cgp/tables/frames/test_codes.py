@@ -42,10 +42,12 @@ def test_times_that_repeat_are_named():
         warn_of_repeats(read_table(apart, None)[0], is_time=True)
         warn_of_repeats(read_table(np.hstack([numbers // 2, numbers]), 0)[0], is_time=False)
         warn_of_repeats(table._replace(inputs=table.inputs + 6.0), [table], is_time=True)
-    same = r"table: 6 rows repeat a time, with the same values: they count as further readings, and sums count them twice; "
-    with pytest.warns(UserWarning, match=same + r"table\[~table.index.duplicated\(\)\] leaves them out"):
+    same = (
+        r"table: 6 rows repeat a time, with the same values: they count as further readings, and sums count them twice"
+    )
+    with pytest.warns(UserWarning, match=same + r"; table\[~table.index.duplicated\(\)\] leaves them out"):
         warn_of_repeats(read_table(pd.concat([frame, frame]), None)[0], is_time=True)
-    with pytest.warns(UserWarning, match=r"X: 1 row repeats a label of the index: it counts"):
+    with pytest.warns(UserWarning, match=r"table: 1 row repeats a label of the index: it counts"):
         warn_of_repeats(read_table(pd.DataFrame({"a": [1.0, 2.0]}, index=[3, 3]), None)[0], is_time=False)
     later = read_table(frame.iloc[4:] + 1.0, None, axis=axis)[0]
     with pytest.warns(UserWarning, match=r"rows: 2 rows repeat a time: they .*; rows\[~rows.index.isin"):
