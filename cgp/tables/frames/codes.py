@@ -58,7 +58,7 @@ class BelowZeroWarning(UserWarning):
 
     Example:
         >>> print(BelowZeroWarning("a value in 'no'", {"no": "box-cox"}))
-        X: below 0, where no observed value is: a value in 'no'; if none can be, transforms={'no': 'box-cox'} has none
+        table: below 0, where no observed value is: a value in 'no'; if none can be, transforms={'no': 'box-cox'} has none
     """
 
     def __init__(self, said: str, transforms: Mapping[Any, str]) -> None:
