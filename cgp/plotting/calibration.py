@@ -249,6 +249,7 @@ def method_scores(
     xlabel: str = "score",
     chosen: str | None = None,
     ahead: str | None = None,
+    inside: Mapping[str, tuple[float, float]] | None = None,
     figure: FigureBase | None = None,
 ) -> NDArray[np.object_]:
     """Scores of methods in several settings, smaller is better: a panel for each setting, a row for each method.
@@ -262,10 +263,12 @@ def method_scores(
         chosen: Name of the method that is drawn in the second colour, as the recommended one; without, the dashed line
             is the smallest score of each panel.
         ahead: Name of one that was ahead of it, perhaps by chance: an open circle.
+        inside: For each method the share of values inside its 95 % intervals, and its standard error: a further panel,
+            with a line at 95 %.
         figure: Figure or subfigure to draw in; without, a new one of two columns' width.
 
     Returns:
-        The axes, one for each setting.
+        The axes, one for each setting, then that of the shares.
 
     Raises:
         ValueError: If there is nothing to draw.
@@ -278,11 +281,16 @@ def method_scores(
     """
     methods = list(named(next(iter(named(panels, "panels").values())), "panels"))
     figure = new_figure(figure, width=WIDE, height=_FRAME + _ROW * len(methods))
-    axes = np.atleast_1d(figure.subplots(1, len(panels), sharey=True))
-    for ax, (title, scores) in zip(axes, panels.items(), strict=True):
+    count = len(panels) + (inside is not None)
+    axes = np.atleast_1d(figure.subplots(1, count, sharey=True))
+    for ax, (title, scores) in zip(axes, panels.items(), strict=False):
         _panel(ax, scores, chosen, ahead)
-        ax.xaxis.set_major_locator(MaxNLocator(max(2, min(4, _MOST_TICKS // len(panels)))))
         ax.set_title(title)
+    if inside is not None:
+        _shares(axes[-1], inside, chosen)
+        axes[-1].set_title("in 95 % intervals")
+    for ax in axes:
+        ax.xaxis.set_major_locator(MaxNLocator(max(2, min(4, _MOST_TICKS // count))))
     axes[0].set_yticks(range(len(methods)), methods)
     axes[0].set_ylim(len(methods) - 0.5, -0.5)
     figure.supxlabel(xlabel, fontsize=8)
@@ -297,12 +305,25 @@ def method_scores(
     return np.asarray(axes, dtype=np.object_)
 
 
+def _shares(ax: Any, inside: Mapping[str, tuple[float, float]], chosen: str | None) -> None:
+    """Shares beside the line at 95 %."""
+    ax.axvline(0.95, color=GREY, lw=0.8, zorder=0)
+    for row, (name, (share, error)) in enumerate(inside.items()):
+        reach = 2 * error if np.isfinite(error) else 0.0
+        ends = [[min(reach, share)], [min(reach, 1.0 - share)]]
+        ax.errorbar(share, row, xerr=ends, fmt="o", color=PALETTE[1] if name == chosen else PALETTE[0])
+    percent(ax.xaxis)
+    ax.grid(axis="y", color=PALE, lw=0.6)
+    ax.tick_params(axis="y", length=0)
+
+
 def _panel(ax: Any, scores: Mapping[str, tuple[float, float]], chosen: str | None, ahead: str | None) -> None:
     values = np.array([score for score, _ in scores.values()])
     best = float(values.min())
     limit = best + _LIMIT * max(float(np.median(values)) - best, 1e-9)
-    ends = [score + 2 * error for score, error in scores.values() if score <= limit and np.isfinite(error)]
-    limit = max([limit, *ends])  # what is drawn anyway has room for others
+    for score, error in sorted(scores.values()):
+        if score <= limit and np.isfinite(error):
+            limit = max(limit, score + 2 * error)  # what is drawn anyway has room for others
     for row, (name, (score, error)) in enumerate(scores.items()):
         colour = PALETTE[1] if name == chosen else PALETTE[0]
         if score > limit and len(values) > 2:

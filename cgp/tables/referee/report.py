@@ -16,10 +16,11 @@ from cgp.comparisons import Difference, aligned, critical_value
 from cgp.extras import needs_extra
 from cgp.spelling import counted, listed
 from cgp.tables.conformal import Conformal, interval_scores
+from cgp.tables.frames.table import read_table
 from cgp.tables.masking import HiddenBlocks
 
 from .baselines import UncertainImputer
-from .scores import Strata
+from .scores import Strata, mean_over_blocks
 from .trials import Trial
 
 if TYPE_CHECKING:
@@ -30,9 +31,11 @@ __all__ = ["FEWEST_BLOCKS", "LEAST_GAIN", "GapReport"]
 LEAST_GAIN = 0.02
 """Smallest gain in NLL that a less simple method is worth, in nats a value."""
 
-_ONE_ERROR = float(norm.sf(1.0))
+_ONE_ERROR, _REACH = float(norm.sf(1.0)), float(norm.ppf(0.975))
 _LEAD = 2.0  # standard errors from which a lead is named although it is not shown
 _NAMED = 0.9  # of a squared error, below which a lower one is named although it may be chance
+
+_PANELS = 4  # of columns in their own units
 
 FEWEST_BLOCKS = 10
 """Hidden blocks below which nothing is claimed."""
@@ -237,26 +240,64 @@ class GapReport:
 
     _repr_html_ = to_html
 
-    def plot(self) -> Figure:
-        """Draw the NLL of every method by class of gap, with twice the standard error of its mean.
+    def plot(self, what: str = "distance") -> Figure:
+        """Draw how near the fills of every method are, and whether its intervals are as wide as they should be.
 
-        The recommended method is orange, and a dashed line in each panel; a circle is one that was ahead of it in the
-        mean by two standard errors, of too few blocks to be sure.
+        "distance" is the mean distance from the hidden values, a panel for each column in its own unit (of more than
+        four columns one panel, in standard deviations of the columns), and the share of hidden values inside 95 %
+        intervals beside a line at 95 %. "NLL" is the score that counts both, a panel for each class of gaps; a circle
+        is a method that was ahead of the recommended one by two standard errors, of too few blocks to be sure. The
+        recommended method is orange, and a dashed line; bars are two standard errors to either side.
+
+        Args:
+            what: "distance" or "NLL".
 
         Returns:
-            A figure with a panel for each class.
+            A figure.
+
+        Raises:
+            ImportError: if matplotlib is not installed.
+            ValueError: if it is neither.
         """
         with needs_extra("plot", "GapReport.plot"):
             from cgp import plotting
 
-        panels = {
-            f"{_described(label, chr(10))}\n{counted(self._strata(label).num_blocks, 'block')}": {
-                name: self._strata(label).difference(trial.scores.nll)[0] for name, trial in self.trials.items()
+        if what not in ("distance", "NLL"):
+            raise ValueError(f"what: expected 'distance' or 'NLL', got {what!r}")
+        if what == "NLL":
+            panels = {
+                f"{_described(label, chr(10))}\n{counted(self._strata(label).num_blocks, 'block')}": {
+                    name: self._strata(label).difference(trial.scores.nll)[0] for name, trial in self.trials.items()
+                }
+                for label in self.strata.weights
             }
-            for label in self.strata.weights
-        }
-        axes = plotting.method_scores(panels, xlabel="NLL in nats", chosen=self.method, ahead=self._leader())
+            return plotting.method_scores(panels, xlabel="NLL in nats", chosen=self.method, ahead=self._leader())[
+                0
+            ].figure
+        shares = {name: np.abs(trial.standardised) <= _REACH for name, trial in self.trials.items()}
+        inside = self._over_blocks(self.hidden.columns >= 0, shares)
+        label = "mean distance of fills from hidden values"
+        axes = plotting.method_scores(self._distances(), xlabel=label, chosen=self.method, inside=inside)
         return axes[0].figure
+
+    def _distances(self) -> dict[str, dict[str, tuple[float, float]]]:
+        """Mean distances from hidden values: of each column in its unit, or of many in their standard deviations."""
+        table, _ = read_table(self.table, self.options.get("inputs"), self.options.get("missing_values", np.nan))
+        columns, said = self.hidden.columns, getattr(self.table, "attrs", {}).get("units", {})
+        titles = [f"{name} ({said[name]})" if name in said else str(name) for name in table.names]
+        parts = {title: (columns == p, table.units[p]) for p, title in enumerate(titles) if (columns == p).any()}
+        if len(parts) > _PANELS:
+            parts = {"in standard deviations": (columns >= 0, 1.0)}
+        return {
+            f"{title}\n{counted(len(np.unique(self.hidden.blocks[which])), 'block')}": self._over_blocks(
+                which, {name: unit * np.abs(trial.errors) for name, trial in self.trials.items()}
+            )
+            for title, (which, unit) in parts.items()
+        }
+
+    def _over_blocks(self, which: Any, scores: dict[str, Any]) -> dict[str, tuple[float, float]]:
+        """Of each method the mean of scores of some of the hidden values, with its standard error."""
+        return {name: mean_over_blocks(values[which], self.hidden.blocks[which]) for name, values in scores.items()}
 
     def _interval_rows(self) -> list[list[str]]:
         rows = [[f"95 % intervals of {self.method}", "coverage", "width", "conformal coverage", "width"]]
