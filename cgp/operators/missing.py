@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
+from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
 from torch import Tensor
 
 from cgp.functional.linalg import may_read
@@ -15,15 +17,32 @@ __all__ = ["check_numbers", "known_rows", "leave_out_missing"]
 _leaves_out: ContextVar[bool] = ContextVar("leave_out_missing", default=False)
 
 
+_predicted = DefaultPredictionStrategy.exact_prediction
+
+
+def _predicted_if_complete(strategy: DefaultPredictionStrategy, *args: Any, **kwargs: Any) -> Any:
+    """GPyTorch's own prediction, within the context: ValueError for missing targets, which it does not leave out."""
+    if _leaves_out.get() and bool(strategy.train_labels.isnan().any()):
+        raise ValueError(
+            "leave_out_missing: expected a model whose kernel is Markov(...) where targets are NaN, got another, whose "
+            "variances would be those of observed rows: give it the observed rows only, x[~y.isnan()] and y[~y.isnan()]"
+        )
+    return _predicted(strategy, *args, **kwargs)
+
+
 @contextmanager
 def leave_out_missing() -> Iterator[None]:
     """Within this context NaN targets of models with Markov kernels are rows that were not observed.
 
     Evidence, mean and variance are those of the model without these rows, in place of GPyTorch's
-    ``observation_nan_policy``, whose variances are those of a model that has observed them.
+    ``observation_nan_policy``, whose variances are those of a model that has observed them. The sum of the evidence is;
+    GPyTorch's ``ExactMarginalLogLikelihood`` divides it by the number of all rows.
 
     Yields:
         Nothing.
+
+    Raises:
+        ValueError: in predictions of an ``ExactGP`` with another kernel, if targets are NaN.
 
     Example:
         >>> import torch
@@ -31,10 +50,12 @@ def leave_out_missing() -> Iterator[None]:
         ...     known_rows(torch.tensor([0.3, torch.nan]))
         tensor([ True, False])
     """
-    token = _leaves_out.set(True)
+    token, before = _leaves_out.set(True), DefaultPredictionStrategy.exact_prediction
+    DefaultPredictionStrategy.exact_prediction = _predicted_if_complete  # without effect where the context is not open
     try:
         yield
     finally:
+        DefaultPredictionStrategy.exact_prediction = before
         _leaves_out.reset(token)
 
 

@@ -1,9 +1,13 @@
 """Missing observations: a defect of GPyTorch that rows left out here do not have."""
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+
 import gpytorch
 import pytest
 import torch
 from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
 
 from cgp.kernels import Markov, leave_out_missing
 from cgp.operators.missing import known_rows
@@ -45,6 +49,18 @@ def test_rows_left_out_have_their_variance():
     )
     assert gaps == pytest.approx(left_out, rel=1e-10)
     assert gaps > 0.99
+
+
+def test_a_model_without_a_markov_kernel_is_refused():
+    """Its variances in the gap would be those of a model that has observed it."""
+    kernel = gpytorch.kernels.MaternKernel(nu=2.5)
+    with pytest.raises(ValueError, match=r"leave_out_missing: expected a model whose kernel is Markov\(\.\.\.\)"):
+        variance_in_a_gap(kernel, True, leave_out_missing)
+    assert variance_in_a_gap(kernel, False, nullcontext) > 0.99
+    assert variance_in_a_gap(kernel, False, leave_out_missing) > 0.99  # of the rows that were observed
+    with leave_out_missing(), ThreadPoolExecutor(1) as other:  # what others compute meanwhile is GPyTorch's
+        assert other.submit(variance_in_a_gap, kernel, True, nullcontext).result() < 0.02
+    assert DefaultPredictionStrategy.exact_prediction.__module__.startswith("gpytorch")
 
 
 def test_context_ends():
