@@ -35,7 +35,7 @@ def test_an_exact_gp_of_one_output_has_the_evidence_of_the_regressor():
     assert METHODS[EXACT[1]](20, 2)["variance"] > 0.0
 
 
-def test_the_picture_has_a_panel_for_each_task_and_a_colour_for_each_package():
+def test_the_picture_has_a_panel_a_task_and_a_colour_a_package():
     names = ["fill", "ExactGP fill", "tinygp fill", "evidence and gradient", "evidence", "celerite2 evidence"]
     keys = [*((name, 1) for name in names), ("fill", 10), ("ExactGP fill", 10)]
     rows = [{"method": name, "outputs": count, "n": n, "evaluation_seconds": n} for name, count in keys for n in (1, 2)]
