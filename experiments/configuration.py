@@ -248,7 +248,8 @@ class TrainerConfig:
         strategy: "auto" for one device, "ddp" for several.
         precision: floating-point precision, except for Gaussian-process algebra, which stays in float32.
         progress: whether to show a progress bar, or a line per epoch if the output is no terminal.
-        threads: number of threads of each process on the CPU; None for torch's default.
+        threads: number of threads of each process on the CPU; None for one if the model is less than 128 wide, as that
+            of digits, else torch's default.
     """
 
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"

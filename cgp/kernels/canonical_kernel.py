@@ -174,14 +174,19 @@ def _event_shape(tensor: Tensor, batches: tuple[torch.Size, ...]) -> torch.Size:
     return tensor.shape
 
 
-def process_numbers(x: Tensor, num_processes: int) -> Tensor:
+def process_numbers(x: Tensor, num_processes: int, name: str = "x", input_dim: int | None = None) -> Tensor:
     """The process of each row, the last column 0 … P-1 of ``(*batch, n, d + 1)``: ``(*batch, n)`` of int64."""
+    if input_dim is not None and x.shape[-1] != input_dim + 1:
+        raise ValueError(
+            f"{name}: expected rows of {input_dim + 1} columns, the last one the number of the process, got "
+            f"{x.shape[-1]}"
+        )
     column = x[..., -1]
     numbers = column.long()
     wrong = (numbers != column) | (numbers < 0) | (numbers >= num_processes)
     if wrong.any():
         last = num_processes - 1
-        raise ValueError(f"x: expected processes 0 to {last} in the last column, got {float(column[wrong][0]):g}")
+        raise ValueError(f"{name}: expected processes 0 to {last} in the last column, got {float(column[wrong][0]):g}")
     return numbers
 
 

@@ -13,8 +13,9 @@ from linear_operator import LinearOperator, to_linear_operator
 from torch import Tensor, nn
 
 from cgp.operators.missing import check_numbers
+from cgp.spelling import meant
 
-from .affine_map import AffineMap
+from .affine_map import MAP_KINDS, AffineMap
 from .base_kernels import base_kernel_from
 from .canonical_kernel import CanonicalKernel, CanonicalPoints, process_numbers, rows_of
 
@@ -245,6 +246,8 @@ def _equal_maps(
     number: int, input_dim: int | None, canonical_dim: int | None, kind: str, bias: bool, batch_shape: torch.Size
 ) -> list[nn.Module]:
     """Maps that differ in their biases only: equal maps would make the joint covariance singular."""
+    if kind not in MAP_KINDS:
+        raise ValueError(f"input_maps: expected modules or one of {MAP_KINDS}, got {kind!r}{meant([kind], MAP_KINDS)}")
     if input_dim is None:
         raise ValueError("input_dim: expected a size, got None: it is needed unless input_maps are modules")
     maps = [AffineMap(input_dim, canonical_dim, kind=kind, bias=bias, batch_shape=batch_shape) for _ in range(number)]

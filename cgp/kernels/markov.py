@@ -186,11 +186,11 @@ class Markov(Kernel):
 
     def __add__(self, other: Kernel) -> Kernel:
         """The sum, of linear time if the other kernel is a Markov process, too."""
-        return Markov(self.base_kernel + _base(other))
+        return _joined(self.base_kernel + _base(other))
 
     def __mul__(self, other: Kernel) -> Kernel:
         """The product, of linear time."""
-        return Markov(self.base_kernel * _base(other))
+        return _joined(self.base_kernel * _base(other))
 
 
 class _InputCovariance(LazyEvaluatedKernelTensor):
@@ -215,6 +215,13 @@ def _of_feature(kernel: Kernel, feature: int) -> Kernel:
 def _beside(inputs: Tensor, outputs: Tensor) -> Tensor:
     batch = torch.broadcast_shapes(inputs.shape[:-1], outputs.shape[:-1])
     return torch.cat([inputs.expand(*batch, -1), outputs.to(inputs).expand(*batch, -1)], dim=-1)
+
+
+def _joined(kernel: Kernel) -> Markov:
+    try:
+        return Markov(kernel)
+    except ValueError as error:
+        raise ValueError(f"{error}; such a sum or product is dense: make it of the kernel without Markov") from None
 
 
 def _base(kernel: Kernel) -> Kernel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,12 +18,14 @@ from .markov import MarkovLinearOperator
 
 __all__ = ["MarkovPosteriorLinearOperator"]
 
+_FEW = 128  # entries up to which a product with all of them takes less time than the rows one by one
+
 
 class MarkovPosteriorLinearOperator(ExactLinearOperator):
     r"""The covariance of m entries given n observed ones, :math:`K_{**} - K_{*x}(K_{xx} + \Sigma)^{-1}K_{x*} + D`.
 
     The diagonal is given, products and draws take linear time; what needs all of the matrix, such as a density, makes
-    it, in time O(n m).
+    it, in time O(n + m²), or O(n m) for few entries or with gradients.
 
     Args:
         joint: covariance of all m + n entries, without noise.
@@ -87,19 +90,35 @@ class MarkovPosteriorLinearOperator(ExactLinearOperator):
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         """Joint draws, ``(S, *batch, m)``, in linear time; if something requires gradients, by the dense matrix."""
-        if torch.is_grad_enabled() and any(each.requires_grad for each in self.representation()):
+        if self._has_gradients():
             return super().zero_mean_mvn_samples(num_samples)
-        draws, count = [], self.shape[-1]
-        batch = self.batch_shape
+        draws, batch = [], self.batch_shape
+        for index, cells, posterior in self._posteriors():
+            drawn = posterior.draw(num_samples).flatten(1)[:, cells]
+            draws.append(drawn + self._noise.expand(*batch, -1)[index].sqrt() * torch.randn_like(drawn))
+        return torch.stack(draws, dim=1).reshape(num_samples, *batch, self.shape[-1]).to(self._variance).detach()
+
+    def to_dense(self) -> Tensor:
+        """The matrix, ``(*batch, m, m)``."""
+        if self.shape[-1] < _FEW or self._has_gradients():
+            return super().to_dense()
+        parts = [posterior.covariance_of(cells) for _, cells, posterior in self._posteriors()]
+        covariance = torch.stack(parts).reshape(self.shape).to(self._variance)
+        return (covariance + self._noise.diag_embed()).detach()
+
+    def _has_gradients(self) -> bool:
+        return torch.is_grad_enabled() and any(each.requires_grad for each in self.representation())
+
+    def _posteriors(self) -> Iterator[tuple[tuple[int, ...], Tensor, StateSpacePosterior]]:
+        """The index of every member of the batch, the cells of its entries ``(m,)``, and all cells given the others."""
+        count, batch = self.shape[-1], self.batch_shape
         noises, seen = (each.expand(*batch, -1) for each in (self._observed_noise, self._observed))
         for index, member in self.joint._members(batch):
             known = member._replace(cells=member.cells[count:], noise=noises[index].detach())
-            noise = known.table(known.noise[:, None])[..., 0]
+            noise = known.noises()
             observed = known.observed(seen[index])
             posterior = StateSpacePosterior(member.space, torch.zeros_like(noise), noise, observed)
-            drawn = posterior.draw(num_samples).flatten(1)[:, member.cells[:count]]
-            draws.append(drawn + self._noise.expand(*batch, -1)[index].sqrt() * torch.randn_like(drawn))
-        return torch.stack(draws, dim=1).reshape(num_samples, *batch, count).to(self._variance).detach()
+            yield index, member.cells[:count], posterior
 
     def add_diagonal(self, diag: Tensor) -> MarkovPosteriorLinearOperator:
         """The sum with a diagonal; ``diag`` is ``(*batch, m)``, ``(*batch, 1)`` or a number."""

@@ -20,7 +20,9 @@ def leave_out_missing() -> Iterator[None]:
     """Within this context NaN targets of models with Markov kernels are rows that were not observed.
 
     Evidence, mean and variance are those of the model without these rows, in place of GPyTorch's
-    ``observation_nan_policy``, whose variances are those of a model that has observed them.
+    ``observation_nan_policy``, whose variances are those of a model that has observed them. The sum of the evidence is;
+    GPyTorch's ``ExactMarginalLogLikelihood`` divides it by the number of all rows. Models with other
+    kernels are as without it: give them the observed rows only.
 
     Yields:
         Nothing.

@@ -63,7 +63,7 @@ class _ProcessNoise(PriorModule):
         if rows is None and params:
             rows = params[0] if isinstance(params[0], Tensor) else params[0][0]
         if rows is not None:
-            noise = rows_of(self.noise.unsqueeze(-1), process_numbers(rows, self.num_processes)).squeeze(-1)
+            noise = rows_of(self.noise.unsqueeze(-1), process_numbers(rows, self.num_processes, "rows")).squeeze(-1)
         elif self.num_processes == 1 and shape is not None:
             noise = self.noise.expand(*shape)
         else:

@@ -15,6 +15,7 @@ from cgp.functional.linalg import cholesky
 from .expansions import Expansion, expansion_variances
 from .factors import FilterState, RowFactor, factor_of
 from .filter import Array, Chain, Factor
+from .joint import joint_covariance
 from .space import StateSpace
 from .totals import Terms, total_variances
 
@@ -106,6 +107,12 @@ class StateSpacePosterior:
             cholesky(noisy, name="covariance of the observations", jitter=0.0), prior[seen], upper=False
         )
         return prior - white.mT @ white
+
+    def covariance_of(self, cells: Tensor) -> Tensor:
+        """Covariance of some outputs at rows, places in ``(N, P)``, flattened, ``(m,)``: ``(m, m)``, linear in N."""
+        unique, inverse = np.unique(cells.numpy(), return_inverse=True)
+        covariance = joint_covariance(self._chain, self._filtered, unique)
+        return torch.as_tensor(covariance[np.ix_(inverse, inverse)])
 
     def solve(self, columns: Tensor) -> Tensor:
         r""":math:`(K + \Sigma)^{-1}B` for columns B, ``(N, P, S)``; unobserved entries are ignored."""

@@ -69,6 +69,7 @@ def _copy_processes(block: Attention, source: Attention) -> None:
 _PACKAGES = (
     *("torch", "gpytorch", "linear-operator", "lightning", "torchmetrics", "torchvision", "scikit-learn", "numpy"),
 )
+_WIDE = 128  # below it several threads gain little on idle cores and lose much on busy ones
 _KILO = 1 if sys.platform == "darwin" else 1024
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")  # Linux: "5" resets the peak to the memory in use
@@ -204,8 +205,9 @@ def _train(
     config: RunConfig, out: Path, run: Run, trainer: TrainerConfig
 ) -> tuple[DataSplits, ClassificationModule, FitSummary]:
     """Build and train, leaving the weights of the best epoch."""
-    if trainer.threads is not None:
-        torch.set_num_threads(trainer.threads)
+    threads = trainer.threads or (1 if config.model.embed_dim < _WIDE else None)
+    if threads is not None:
+        torch.set_num_threads(threads)
     splits = load(config.data, config.seed)
     if not process_rank():
         run.check_data(splits)

@@ -2,7 +2,7 @@
 
 One recipe for all: AdamW at one rate, batches of 50, no dropout; validation by the blocks' means after every epoch.
 `python -m experiments.studies.learning_curves` trains on scikit-learn's digits and writes a CSV file, a picture, and a
-table of what was reached, and after which share of softmax's steps its accuracy at half of its training was.
+table of what was reached, and after which share of softmax's steps and time its accuracy at half of its training was.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cgp import CategoricalLikelihood, Objective
 from cgp.plotting import WIDE, curves, style
 from experiments.atomic_files import write_atomically
 from experiments.data import load
-from experiments.grids import Cell, Grid, as_markdown, write_csv
+from experiments.grids import Cell, Fitted, Grid, console_of_width, write_csv
 from experiments.registry import forms
 from experiments.runs.parsing import resolve
 from models import VisionTransformer
@@ -50,14 +50,22 @@ FORMS: Mapping[str, Callable[..., nn.Module]] = {
 }
 """By name: forms of the registry, and two with the start that they had before."""
 
-_SHOWN = {
-    "softmax": "softmax",
+_WORDS = {
     "cgp": "exact, observations",
     "sparse_cgp": "sparse, observations",
     "cgp weights": "exact, weights",
     "sparse_cgp weights": "sparse, weights",
+    "sparse_cgp latent weights": "sparse, latent",
+    "cgp weights, former start": "exact, weights, former start",
+    "sparse_cgp weights, former start": "sparse, weights, former start",
+    "kernel": "kernel attention",
+    "sgpa": "SGPA",
+    "kep_svgp": "KEP-SVGP",
 }
-"""Forms in the picture, with their words in the table of the page: more lines than these hide each other."""
+"""What tables and pictures call forms; others have their names."""
+
+_SHOWN = ("softmax", "cgp", "sparse_cgp", "cgp weights", "sparse_cgp weights")
+"""Forms in the picture: more lines than these hide each other."""
 
 _SIZES: Mapping[str, Mapping[str, int]] = {
     "digits": {"image_size": 8, "patch_size": 2, "channels": 1, "embed_dim": 32, "mlp_dim": 64, "num_heads": 4},
@@ -115,7 +123,7 @@ def learning_curves(
                 points += _curve(data, depth, name, seed, epochs=epochs, count=count, rate=rate)
                 points.sort(key=lambda point: (point.data, point.depth))
                 write_csv(csv, [point._asdict() for point in points])
-        print(as_markdown(table([p for p in points if (p.data, p.depth) == (data, depth)])), flush=True)
+        console_of_width(160).print(Fitted(table([p for p in points if (p.data, p.depth) == (data, depth)])))
     figure = _figure([point for point in points if point.data == data])
     write_atomically(picture, lambda aside: figure.savefig(aside, format="png", dpi=150))
 
@@ -204,20 +212,22 @@ def _by_seed(points: Sequence[Point], name: str, measure: str) -> np.ndarray[Any
 
 
 def table(points: Sequence[Point]) -> Grid:
-    """Accuracy half-way and at the end, NLL and time; and when softmax's accuracy half-way was reached."""
+    """Accuracy half-way and at the end, NLL; over softmax's, steps and time to half-way accuracy, and time of all."""
     reference = _by_seed(points, "softmax", "accuracy").mean(0)
     half = (len(reference) + 1) // 2 - 1
-    slow = _by_seed(points, "softmax", "seconds")[:, -1].mean()
+    slow = _by_seed(points, "softmax", "seconds").mean(0)
     rows = []
     for name in dict.fromkeys(point.form for point in points):
-        accuracy, nll = (_by_seed(points, name, measure) for measure in ("accuracy", "nll"))
-        reached = np.flatnonzero(accuracy.mean(0) >= reference[half])
-        share = f"{(reached[0] + 1) / (half + 1):.2f}" if len(reached) else "not reached"
-        time = _by_seed(points, name, "seconds")[:, -1].mean() / slow
-        cells = [_spread(accuracy[:, half]), _spread(accuracy[:, -1]), _spread(nll[:, -1]), share, f"{time:.2f}"]
-        rows.append([Cell(name), *map(Cell, cells)])
-    header = [f"accuracy, epoch {half + 1}", f"epoch {len(reference)}", "NLL", "steps over softmax's", "time"]
-    return Grid(["attention", *header], rows, title=f"{points[0].data}, layers: {points[0].depth}")
+        accuracy, nll, seconds = (_by_seed(points, name, measure) for measure in ("accuracy", "nll", "seconds"))
+        reached, time = np.flatnonzero(accuracy.mean(0) >= reference[half]), seconds.mean(0)
+        shares = ["not reached", "–"]
+        if len(reached):
+            shares = [f"{(reached[0] + 1) / (half + 1):.2f}", f"{time[reached[0]] / slow[half]:.2f}"]
+        cells = [_spread(accuracy[:, half]), _spread(accuracy[:, -1]), _spread(nll[:, -1]), *shares]
+        rows.append([Cell(_WORDS.get(name, name)), *map(Cell, [*cells, f"{time[-1] / slow[-1]:.2f}"])])
+    reached_by = ["steps to softmax's half", "their time", "time of all"]
+    header = ["attention", f"accuracy, epoch {half + 1}", f"epoch {len(reference)}", "NLL", *reached_by]
+    return Grid(header, rows, title=f"{points[0].data}, layers: {points[0].depth}")
 
 
 def _spread(values: np.ndarray[Any, Any]) -> str:
@@ -232,7 +242,7 @@ def _figure(points: Sequence[Point]) -> Figure:
         for axis, depth in zip(figure.subplots(1, len(depths), sharey=True, squeeze=False)[0], depths, strict=True):
             chosen = [point for point in points if point.depth == depth]
             steps, trained = sorted({point.step for point in chosen}), {point.form for point in chosen}
-            shown = {name: title for name, title in _SHOWN.items() if name in trained}
+            shown = {name: _WORDS.get(name, name) for name in _SHOWN if name in trained}
             lines = {title: 1.0 - _by_seed(chosen, name, "accuracy") for name, title in shown.items()}
             curves(steps, lines, xlabel="step", ylabel="validation error", yscale="log", ax=axis)
             axis.set_title(f"{depth} layer" + "s" * (depth > 1), loc="left")

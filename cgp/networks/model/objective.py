@@ -15,10 +15,11 @@ from torch.distributions import Categorical, Normal
 from cgp.attention import StochasticHeads
 from cgp.functional.linalg import may_read
 
-from .blocks import REPLACED, added_losses, clear_added_losses, draws, global_kl, stochastic_layers
+from .blocks import REPLACED, added_losses, clear_added_losses, draws, global_kl, sampling, stochastic_layers
 from .inputs import call_model, logits_of
 from .labels import class_indices
 from .shared_prefix import SharedPrefix
+from .structural_copy import structural_copy, with_own_buffers
 
 __all__ = ["CategoricalLikelihood", "HomoscedasticLikelihood", "Objective"]
 
@@ -142,6 +143,29 @@ def _average_draws(log_prob: Tensor, batch_dims: int) -> Tensor:
     return log_prob.mean(tuple(range(draws))) if draws else log_prob
 
 
+class _Copies:
+    """A hook after which a layer gives S copies of its outputs, once: in a further call its inputs are copies."""
+
+    def __init__(self, num_samples: int) -> None:
+        self.num_samples: int | None = num_samples
+
+    def __call__(self, layer: nn.Module, inputs: Any, outputs: Any) -> Any:
+        count, self.num_samples = self.num_samples, None
+        if count is None:
+            return outputs
+        first, *rest = outputs if isinstance(outputs, tuple) else (outputs,)
+        return (first.expand(count, *first.shape), *rest) if rest else first.expand(count, *first.shape)
+
+
+def _are_close(x: Tensor, y: Tensor) -> bool:
+    """Whether outputs are the same but for rounding, which is far below 1 % of the largest of them."""
+    if x.shape != y.shape:
+        return False
+    is_coarse = torch.is_autocast_enabled(x.device.type) or x.dtype in (torch.float16, torch.bfloat16)
+    error, scale = (x - y).abs().max(), y.abs().max()
+    return not bool(error > (0.1 if is_coarse else 0.01) * scale)
+
+
 _RECOMPUTES = ("gradient_checkpointing", "grad_checkpointing")  # what transformers and timm call it
 
 
@@ -158,7 +182,8 @@ class Objective(nn.Module):
 
     It is a module, so that it can be compiled and wrapped for data-parallel training as a whole.
 
-    Models must accept a leading dimension S, as the reference models do: all draws are made in one pass. Models made
+    Models must accept a leading dimension S, as the reference models do: all draws are made in one pass, and one that
+    counts dimensions from the front is refused at the first step. Models made
     by :func:`cgp.convert` or :func:`cgp.replace_attention` run once per draw; the layers below their first stochastic
     layer, with their dropout, run once per step and are shared by the draws, unless the model changes their outputs in
     place, recomputes them (gradient checkpointing) or is compiled.
@@ -205,11 +230,17 @@ class Objective(nn.Module):
                 "likelihood: expected one with expected_log_prob, such as cgp.CategoricalLikelihood(num_classes), "
                 f"got {likelihood!r}"
             )
+        if likelihood.expected_log_prob.__module__.startswith("gpytorch."):
+            raise ValueError(
+                "likelihood: expected one whose expected_log_prob takes draws of the outputs, "
+                "cgp.CategoricalLikelihood(num_classes) or cgp.HomoscedasticLikelihood(num_outputs), got GPyTorch's "
+                f"{type(likelihood).__name__}, which takes their distribution"
+            )
         self.model, self.likelihood = model, likelihood
         self.num_data, self.num_samples = num_data, num_samples
         self.output = output
         hosted = (isinstance(module, StochasticHeads) or hasattr(module, REPLACED) for module in model.modules())
-        self._carries_draws = not any(hosted)
+        self._carries_draws, self._is_checked = not any(hosted), False
         self.register_buffer("alpha", torch.tensor(float(alpha)), persistent=False)  # tensors: no recompilation
         self.register_buffer("beta", torch.tensor(float(beta)), persistent=False)
 
@@ -236,7 +267,8 @@ class Objective(nn.Module):
             ``()``, in nats per datum; per-sequence terms are part of it in training mode.
 
         Raises:
-            ValueError: if targets do not fit: on an accelerator, classes are checked in the first call only.
+            ValueError: if targets do not fit (on an accelerator, classes are checked in the first call only), or the
+                model takes the draws for its batch.
         """
         return self.parts(inputs, targets, **model_options)["loss"]
 
@@ -267,10 +299,46 @@ class Objective(nn.Module):
 
         is_stochastic = any(layer.sampling != "mean" for layer in stochastic_layers(self.model))
         if self._carries_draws or self.num_samples == 1 or not is_stochastic:
+            if self.num_samples > 1 and is_stochastic:
+                self._check_leading(lambda model: run(model)[0])
             with draws(self.model, self.num_samples):
                 return run(self.model)
         functions, terms = zip(*self._passes(run), strict=True)
         return torch.stack(functions), {kind: torch.stack([t[kind] for t in terms]).mean() for kind in terms[0]}
+
+    def _check_leading(self, run: Callable[[nn.Module], Tensor]) -> None:
+        """Once, before the first step: whether the model takes the dimension of draws for that of the batch.
+
+        One pass of the means is compared with one in which they are copied at the first layer that draws.
+
+        Raises:
+            ValueError: if it does.
+        """
+        if self._is_checked or torch.compiler.is_compiling():
+            return
+        model = with_own_buffers(structural_copy(self.model))
+        first = next(layer for layer in stochastic_layers(model) if layer.sampling != "mean")
+        for module in model.modules():
+            if not isinstance(module, torch.jit.ScriptModule):
+                module.training = False
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), sampling(model, "mean"):
+            state = torch.get_rng_state()
+            alone = run(model)
+            if not may_read(alone):
+                return
+            torch.set_rng_state(state)
+            hook = first.register_forward_hook(_Copies(self.num_samples))
+            is_right = _are_close(run(model), alone.expand(self.num_samples, *alone.shape))
+            hook.remove()
+            is_right = is_right or not _are_close(run(model), alone)  # it draws in ways of its own
+        clear_added_losses(self.model)
+        if not is_right:
+            raise ValueError(
+                f"model: expected one that takes draws in a leading dimension, as num_samples={self.num_samples}, got "
+                "one whose outputs are others then: it counts dimensions from the front. Count them from the end, "
+                "x.mean(-2) or x[..., 0, :] in place of x.mean(1) or x[:, 0], or set num_samples=1"
+            )
+        self._is_checked = True
 
     def _passes(self, run: Callable[[nn.Module], Any]) -> Iterator[Any]:
         """One draw after the other."""

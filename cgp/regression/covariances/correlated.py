@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel
 
+from cgp.spelling import meant
+
 from .neighbours import start_at_correlation
 from .rows import Loadings, row_covariance
 from .structure import Structure, check_count, count
@@ -175,6 +177,6 @@ def correlated_covariance(
     for name, value in (("num_processes", num_processes), ("input_dim", input_dim), ("num_components", num_components)):
         check_count(name, value, 1)
     if structure not in STRUCTURES:
-        raise ValueError(f"structure: expected one of {STRUCTURES}, got {structure!r}")
+        raise ValueError(f"structure: expected one of {STRUCTURES}, got {structure!r}{meant([structure], STRUCTURES)}")
     kind = type(Correlated.of(structure))
     return kind(num_components).between(num_processes, input_dim, kernel)

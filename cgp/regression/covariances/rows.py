@@ -299,7 +299,7 @@ class RowKernel(CanonicalKernel):
 
     def points(self, x: Tensor) -> CanonicalPoints:
         """The canonical points of rows ``(*batch, n, d + 1)``, the last column 0 … P-1."""
-        numbers = process_numbers(x, self.num_processes)
+        numbers = process_numbers(x, self.num_processes, input_dim=self.input_maps.log_scales.shape[-1])
         return CanonicalPoints(self.input_maps(x[..., :-1], numbers), rows_of(self.loadings(), numbers))
 
 

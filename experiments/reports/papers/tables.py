@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
@@ -16,7 +17,7 @@ from experiments.grids import Cell, Fitted, Grid, as_markdown, console_of_width,
 from experiments.reports.papers.specification import METRICS, TABLES, TableSpec
 from experiments.reports.papers.tidy import Row, reported, rows
 from experiments.reports.scores import Statistic, cells
-from experiments.runs import find_runs
+from experiments.runs import Run, find_runs
 
 __all__ = ["find_tables", "table", "table_rows"]
 
@@ -40,9 +41,17 @@ def find_tables(name: str) -> list[TableSpec]:
 
 def table_rows(name: str, *, runs: Path, protocol: Protocol | None = None) -> dict[str, list[Row]]:
     """Measure tables: the tidy rows behind `table` by the name of the table, for use in Python."""
+    specs = _specified(name, protocol)
+    return _measured(specs, find_runs([runs]), protocol)
+
+
+def _specified(name: str, protocol: Protocol | None) -> list[TableSpec]:
     if protocol is not None and protocol not in PROTOCOLS:
         raise ValueError(f"protocol: expected one of {', '.join(PROTOCOLS)}, got {protocol!r}")
-    specs, complete = find_tables(name), find_runs([runs])
+    return find_tables(name)
+
+
+def _measured(specs: list[TableSpec], complete: list[Run], protocol: Protocol | None) -> dict[str, list[Row]]:
     return {spec.name: rows(spec, complete, protocol or spec.paper.protocol) for spec in specs}
 
 
@@ -57,11 +66,19 @@ def table(
     """Print or write tables: `python -m experiments table`, where the arguments are explained."""
     if format not in get_args(Format):
         raise ValueError(f"format: expected one of {', '.join(get_args(Format))}, got {format!r}")
-    console = console_of_width(160)
+    console, specs = console_of_width(160), _specified("all" if name == "list" else name, protocol)
+    try:
+        complete = find_runs([runs])
+    except ValueError as error:
+        if out is not None or format == "csv":  # a file would lose the numbers of ours that it has
+            raise
+        sys.stderr.write(f"printed numbers only: {error}\n")
+        complete = []
+    of_names = _measured(specs, complete, protocol)
     if name == "list":
-        console.print(_overview(table_rows("all", runs=runs, protocol=protocol)))
+        console.print(_overview(of_names))
         return
-    measured = [(TABLES[key], of_table) for key, of_table in table_rows(name, runs=runs, protocol=protocol).items()]
+    measured = [(TABLES[key], of_table) for key, of_table in of_names.items()]
     if out is None and format != "csv":
         for spec, of_table in measured:
             console.print(as_terminal(spec, of_table) if format == "terminal" else markdown(spec, of_table))

@@ -118,7 +118,7 @@ def test_maps_of_ones_own_and_processes_with_inputs_of_different_size():
         (lambda kernel: CorrelatedKernel("rbf", 0, 1), "num_processes"),
         (lambda kernel: CorrelatedKernel("rbf", 2), "input_dim"),
         (lambda kernel: CorrelatedKernel("rbf", 2, input_maps=[AffineMap(1)]), "one for each of 2"),
-        (lambda kernel: CorrelatedKernel("rbf", 2, 1, input_maps="bent"), "kind: expected one of"),
+        (lambda kernel: CorrelatedKernel("rbf", 2, 1, input_maps="diag"), "input_maps: .*; did you mean 'diagonal'"),
         (lambda kernel: CorrelatedKernel("rbf", 2, input_maps=[AffineMap(1), AffineMap(2)]), "one common out_features"),
         (lambda kernel: kernel.cross(0, 3), "process: expected 0 to 2"),
         (lambda kernel: random_kernel(2).process("latent"), "process: expected 0 to 1"),

@@ -1,6 +1,7 @@
 """Markov kernels in GPyTorch's ExactGP against the same kernels, dense, in float64."""
 
 import copy
+import operator
 from functools import partial
 
 import gpytorch
@@ -411,6 +412,11 @@ def test_sums_and_scales_of_markov_kernels():
         CLOSE(linear(new).variance, dense(new).variance)
         CLOSE(scaled(new).variance, plain(new).variance)
     assert isinstance(Markov(MaternKernel(nu=0.5)) * CosineKernel(), Markov)
+    for join in (operator.add, operator.mul):
+        with pytest.raises(
+            ValueError, match=r"RBFKernel is not one of .*is dense: make it of the kernel without Markov"
+        ):
+            join(Markov(parts[0]), RBFKernel())
 
 
 def test_float32_models_compute_in_float64():

@@ -123,6 +123,19 @@ class TestMarkovPosterior(_Cases, unittest.TestCase):
         return K[..., :4, :4] - cross.mT @ torch.linalg.solve(white, cross) + torch.diag_embed(noise)
 
 
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_the_dense_posterior_of_many_entries(batch, monkeypatch):
+    case = TestMarkovPosterior()
+    case.batch = batch
+    expected = case.create_linear_op()
+    monkeypatch.setattr("cgp.operators.markov_posterior._FEW", 1)
+    with torch.no_grad():
+        torch.testing.assert_close(expected.to_dense(), case.evaluate_linear_op(expected))
+    with_gradients = MarkovPosteriorLinearOperator(expected.joint, *(arg.clone() for arg in expected._args[1:]))
+    with_gradients._noise.requires_grad_()
+    assert with_gradients.to_dense().requires_grad
+
+
 class TestMarkovPosteriorBatch(TestMarkovPosterior):
     batch = (3,)
 

@@ -13,7 +13,12 @@ from scipy.stats import multivariate_normal
 import cgp.regression.solvers.exact as exact_module
 import cgp.regression.solvers.sparse as sparse_module
 from cgp.functional.clusters import cluster_centres
-from cgp.regression import CorrelatedGPRegression, SparseCorrelatedGPRegression, correlated_covariance
+from cgp.regression import (
+    CorrelatedGPRegression,
+    ProcessGaussianLikelihood,
+    SparseCorrelatedGPRegression,
+    correlated_covariance,
+)
 from cgp.regression.covariances.correlated import STRUCTURES
 from tests.cgp.regression.data import (
     TWO_SHIFTED,
@@ -269,6 +274,12 @@ def test_refuses_data(inputs, targets, processes, message):
     [
         (lambda: regression(num_components=0), "num_components: expected an integer of at least 1"),
         (lambda: regression(structure="free"), "structure: expected one of .*, got 'free'"),
+        (lambda: correlated_covariance(2, 1, structure="coregionalized"), "; did you mean 'coregionalised'"),
+        (
+            lambda: correlated_covariance(3, 1)(ONES[:, None].expand(3, 3)).to_dense(),
+            "x: expected rows of 2 columns, .* got 3",
+        ),
+        (lambda: ProcessGaussianLikelihood(2).noise_covar(ONES[:, None] * 0.5), "rows: expected processes 0 to 1"),
         (lambda: regression(kernel="cosine"), "kernel: expected a kernel or one of"),
         (lambda: regression(kernel=gpytorch.kernels.CosineKernel()), "CosineKernel is not positive semi-definite"),
         (lambda: regression("sparse", m=16), "num_inducing: expected at most 15, the number of distinct rows, got 16"),

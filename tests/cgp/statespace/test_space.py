@@ -159,6 +159,8 @@ def test_posterior_is_dense(step):
     close(posterior.mean.flatten(), expected.mean)
     close(posterior.variance.flatten(), expected.covariance.diagonal())
     close(posterior.covariance, expected.covariance)
+    cells = torch.tensor([7, 31, 4, 30, 7, 18])  # in any order, also twice
+    close(posterior.covariance_of(cells), expected.covariance[np.ix_(cells, cells)])
     close(posterior.precision.flatten()[expected.kept], expected.inverse.diagonal())
     close(posterior.weights.flatten()[expected.kept], expected.inverse @ p.y.flatten().numpy()[expected.kept])
     close(posterior.log_evidence, dense_evidence(p))

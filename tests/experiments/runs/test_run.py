@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.runs import Run, find_runs
+from experiments.runs import Run, find_runs, performing
 from experiments.runs.parsing import resolve
 from experiments.runs.performing import forget_peak, peak_bytes
+from experiments.training.fit import QUIET
 
 
 def complete(path, config):
@@ -130,3 +131,15 @@ def test_an_earlier_peak_is_forgotten():
         high = peak_bytes(cpu)
     forget_peak(cpu)
     assert high - peak_bytes(cpu) > 300 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("width", "asked", "expected"), [(48, None, [1]), (48, 2, [2]), (128, None, []), (128, 2, [2])]
+)
+def test_small_models_are_trained_on_one_thread(width, asked, expected, tmp_path, monkeypatch):
+    taken = []
+    monkeypatch.setattr(torch, "set_num_threads", taken.append)
+    monkeypatch.setattr(performing, "train", lambda *_, **__: None)
+    config = resolve(["digits/softmax"], [f"model.embed_dim={width}", "data.limit_train=20"])
+    performing._train(config, tmp_path, Run(tmp_path), dataclasses.replace(QUIET, threads=asked))
+    assert taken == expected

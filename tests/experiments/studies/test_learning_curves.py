@@ -1,11 +1,16 @@
 """The study of learning curves writes what it measured."""
 
 import csv
+import re
+from pathlib import Path
 
 import pytest
 
 import experiments.studies.learning_curves as learning
+from experiments.grids import as_markdown
 from experiments.studies.learning_curves import learning_curves
+
+RESULTS = Path(__file__).parents[3] / "docs" / "results"
 
 
 def test_points_picture_and_table(tmp_path, capsys):
@@ -18,12 +23,39 @@ def test_points_picture_and_table(tmp_path, capsys):
     ]
     assert all(0.0 <= float(p["accuracy"]) <= 1.0 and float(p["seconds"]) > 0.0 for p in points)
     assert files["picture"].stat().st_size > 5000
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split("|")[1].strip() for line in lines[2:4]] == names
+    shown = capsys.readouterr().out
+    assert all(
+        re.search(rf"^ ?{name} +\d", shown, re.MULTILINE) for name in ("softmax", "exact, weights, former start")
+    )
     learning_curves(names=["softmax"], depths=[2], seeds=1, epochs=1, count=50, **files)
     again = list(csv.DictReader(files["csv"].read_text().splitlines()))
     assert again[: len(points)] == points  # of the other depth
     assert [p["depth"] for p in again[len(points) :]] == ["2"]
+
+
+def tables(name):
+    """Those of a CSV file, by number of layers."""
+    points = learning._read(RESULTS / name)
+    return {depth: learning.table([p for p in points if p.depth == depth]) for depth in {p.depth: 0 for p in points}}
+
+
+def test_the_results_page_has_the_tables_of_its_csvs():
+    page = (RESULTS / "learning-curves.md").read_text(encoding="utf-8")
+    for grid in [*tables("learning-curves.csv").values(), *tables("dinov2-learning.csv").values()]:
+        assert as_markdown(grid) in page
+
+
+def test_the_readme_has_the_figures_of_the_page():
+    readme = (RESULTS.parents[1] / "README.md").read_text(encoding="utf-8")
+    rows = [
+        {row[0].text: [cell.text for cell in row[4:]] for row in grid.rows}
+        for _, grid in sorted(tables("learning-curves.csv").items())
+    ]
+    forms = {"CGPAttention": "exact, observations", "SparseCGPAttention": "sparse, observations"}
+    for block, form in forms.items():
+        assert f"| `{block}` | {' | '.join(' | '.join(of_depth[form][:2]) for of_depth in rows)} |" in readme
+    times = sorted(float(of_depth[form][2]) for of_depth in rows for form in forms.values())
+    assert f"after {times[0]:.1f} to {times[-1]:.1f} times softmax's time" in readme
 
 
 def test_a_run_that_ends_early_keeps_its_curves(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import copy
 import math
 
+import gpytorch
 import pytest
 import torch
 from gpytorch import Module
@@ -134,6 +135,50 @@ def test_a_loss_in_the_place_of_a_likelihood_is_refused(loss, got):
     message = rf"likelihood: expected one .* such as cgp\.CategoricalLikelihood\(num_classes\), got {got}"
     with pytest.raises(ValueError, match=message):
         Objective(nn.Linear(2, 2), loss, 10)
+
+
+@pytest.mark.parametrize("name", ["GaussianLikelihood", "SoftmaxLikelihood", "BernoulliLikelihood"])
+def test_a_likelihood_of_gpytorch_is_refused(name):
+    options = {"num_features": 2, "num_classes": 2} if name == "SoftmaxLikelihood" else {}
+    with pytest.raises(ValueError, match=rf"cgp\.HomoscedasticLikelihood\(num_outputs\), got GPyTorch's {name}, which"):
+        Objective(nn.Linear(2, 2), getattr(gpytorch.likelihoods, name)(**options), 10)
+
+
+class Pooled(nn.Module):
+    """A block, whose tokens are made one by a function, and logits."""
+
+    def __init__(self, block, pool):
+        super().__init__()
+        self.block, self.pool, self.head = block, pool, nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.pool(self.block(x)))
+
+
+@pytest.mark.parametrize("make", [CGPAttention, SparseCGPAttention])
+@pytest.mark.parametrize("pool", [lambda x: x.mean(1), lambda x: x[:, 0], lambda x: (x - x.mean(0)).mean(-2)])
+def test_a_model_that_takes_draws_for_its_batch_is_refused(make, pool):
+    """Six inputs of six tokens: the shapes fit, and the loss would be of averages over the batch."""
+    batch = torch.randn(6, 6, 8), torch.arange(6) % 3
+    model = Pooled(make(8, 2), pool)
+    assert torch.isfinite(Objective(model, CategoricalLikelihood(3), 10)(*batch))
+    with pytest.raises(ValueError, match=r"model: expected one that takes draws .* num_samples=2.* counts dimensions"):
+        Objective(model, CategoricalLikelihood(3), 10, num_samples=2)(*batch)
+    assert added_losses(model) == {}
+
+
+@pytest.mark.parametrize("pool", [lambda x: x.mean(-2), lambda x: x[..., 0, :] + torch.rand(8)])
+def test_a_model_that_counts_from_the_end_is_checked_once(pool):
+    modes, batch = [], (torch.randn(6, 6, 8), torch.arange(6) % 3)
+    model = Pooled(nn.Sequential(CGPAttention(8, 2), nn.Dropout(), SparseCGPAttention(8, 2)), pool)
+    model.head.register_forward_hook(lambda head, *_: modes.append(head.training))
+    objective, state = Objective(model, CategoricalLikelihood(3), 10, num_samples=2), torch.get_rng_state()
+    first = objective(*batch)
+    assert modes == [False, False, True]
+    torch.set_rng_state(state)
+    assert objective(*batch) == first
+    assert modes == [False, False, True, True]
+    assert all(module.training for module in model.modules())
 
 
 def test_loss_terms_copy_without_their_graph_and_refuse_unknown_kinds():

@@ -98,6 +98,21 @@ def runs(tmp_path, monkeypatch):
     return tmp_path / "runs"
 
 
+def test_printed_numbers_need_no_runs_but_files_do(tmp_path, capsys):
+    table("list", runs=tmp_path)
+    shown = capsys.readouterr()
+    assert all(name in shown.out for name in TABLES)
+    assert (
+        shown.err
+        == f"printed numbers only: runs: expected a folder with complete runs, got {tmp_path}, which has none\n"
+    )
+    table("cgpt-I", runs=tmp_path, format="markdown")
+    assert "SGPA, printed | 28.826 ± 0.982" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="runs: expected a folder with complete runs"):
+        table("cgpt-I", runs=tmp_path, out=tmp_path, format="markdown")
+    assert not list(tmp_path.iterdir())
+
+
 def test_files_are_written_whole_and_named(runs, tmp_path, capsys):
     for style, ending in (("markdown", "md"), ("csv", "csv")):
         out = tmp_path / style

@@ -35,16 +35,19 @@ def test_an_exact_gp_of_one_output_has_the_evidence_of_the_regressor():
     assert METHODS[EXACT[1]](20, 2)["variance"] > 0.0
 
 
-def test_the_legend_says_what_each_look_stands_for():
-    """A colour a task, a marker a package and dashes for several outputs: not an entry for each of their pairs."""
-    keys = [(name, count) for name in ("evidence", "fill", "tinygp fill") for count in (1, 10)][:5]
-    sizes = {"evaluation_seconds": 1.0, "memory_mb": 1.0}
-    rows = [{"method": name, "outputs": count, "n": n, **sizes} for name, count in keys for n in (10, 20)]
-    (legend,) = growth_figure(rows).legends
-    looks = {text.get_text(): line for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True)}
-    assert [*looks] == ["evidence", "fill", "cgp", "tinygp", "1 output", "10 outputs", "slope 1"]
-    assert looks["10 outputs"].get_linestyle() == "--"
-    assert looks["tinygp"].get_marker() == "^"
+def test_the_picture_has_a_panel_a_task_and_a_colour_a_package():
+    names = ["fill", "ExactGP fill", "tinygp fill", "evidence and gradient", "evidence", "celerite2 evidence"]
+    keys = [*((name, 1) for name in names), ("fill", 10), ("ExactGP fill", 10)]
+    rows = [{"method": name, "outputs": count, "n": n, "evaluation_seconds": n} for name, count in keys for n in (1, 2)]
+    figure = growth_figure(rows)
+    gradient, fill = figure.axes
+    assert [axis.get_title(loc="left") for axis in figure.axes] == ["evidence and gradient", "fill"]
+    (legend,) = figure.legends
+    packages = ["cgp's regressor", "GPyTorch's ExactGP with cgp's Markov", "tinygp"]
+    assert [text.get_text() for text in legend.get_texts()] == packages
+    assert [line.get_linestyle() for line in fill.lines] == ["-", "-", "-", "--"]
+    assert [text.get_text() for text in fill.texts] == ["10 outputs"]
+    assert len(gradient.lines) == 1
 
 
 def test_what_needs_more_memory_is_left_out(tmp_path):
