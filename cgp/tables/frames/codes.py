@@ -57,8 +57,8 @@ class BelowZeroWarning(UserWarning):
         transforms: by column, the one that has none.
 
     Example:
-        >>> print(BelowZeroWarning("a value in 'no'", {"no": "box-cox"}))
-        table: below 0, where no observed value is: a value in 'no'; if none can be, transforms={'no': 'box-cox'} has none
+        >>> print(BelowZeroWarning("one in 'no'", {"no": "box-cox"}))
+        table: below 0, where no observed value is: one in 'no'; if none can be, transforms={'no': 'box-cox'} has none
     """
 
     def __init__(self, said: str, transforms: Mapping[Any, str]) -> None:
