@@ -159,6 +159,17 @@ def test_outputs_are_related_where_one_has_a_gap_of_over_a_quarter(gap: slice, r
     assert MultiScale(num_factors=0).resolved(given).related is False  # independent, as was asked for
 
 
+@pytest.mark.parametrize(("noise", "related"), [(0.05, True), (0.5, False)])
+def test_outputs_that_are_told_by_the_others_are_related_whatever_gaps(noise: float, related: bool):
+    generator = np.random.default_rng(0)
+    walks, shares = generator.normal(size=(100, 2)).cumsum(0), generator.normal(size=(2, 5))
+    y = walks @ shares + noise * generator.normal(size=(100, 5))
+    y[20:23, 1] = np.nan
+    resolved = MultiScale().resolved(Observations(np.arange(100.0)[:, None], y))
+    assert resolved.related is related
+    assert resolved.num_factors == (0 if related else None)
+
+
 def test_outputs_that_tell_nothing_of_each_other_are_not_related():
     y = np.random.default_rng(0).normal(size=(100, 3))
     y[:40, 1] = np.nan
