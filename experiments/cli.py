@@ -115,12 +115,21 @@ def demo(
     begin, computed = time.monotonic(), time.process_time()
     filling = _filled_table(out / "table.png", quick)
     share = (time.process_time() - computed) / (time.monotonic() - begin)
-    sys.stdout.write(_expected(_QUICK_MINUTES if quick else _MINUTES * seeds / 3, share))
-    sys.stdout.write(f"Then a small vision transformer learns handwritten digits, with {len(_DEMO_ROWS)} attentions:\n")
+    expected = _expected(_QUICK_MINUTES if quick else _MINUTES * seeds / 3, share)
+    _print_heading("2. How sure is a network?", expected)
+    sys.stdout.write(
+        f"A small vision transformer learns handwritten digits, with {len(_DEMO_ROWS)} kinds of attention\n"
+    )
     perform()
     assessed = _assessed_network(out)
     _report([out / row for row in _DEMO_ROWS], out, filling=filling, assessed=assessed)
     sys.stdout.write(f"Took {(time.monotonic() - begin) / 60:.1f} minutes\n")
+
+
+def _print_heading(title: str, expected: str) -> None:
+    from experiments.grids import console_of_width
+
+    console_of_width(160).print(f"[bold]{title}[/bold] ({expected})", highlight=False)
 
 
 def _filled_table(picture: Path, quick: bool) -> Any:
@@ -129,10 +138,11 @@ def _filled_table(picture: Path, quick: bool) -> Any:
     from experiments.reports.filling import fill_air
 
     console = console_of_width(160)
-    console.print("A table with gaps first, some seconds:", highlight=False)
+    _print_heading("1. A table with gaps", "some seconds")
     # Several structures are compared by default; the quick form takes the first of them.
     filling = fill_air(picture, structure="coregionalised" if quick else "auto")
-    console.print(filling.what, Fitted(filling.grid), *filling.sentences, sep="\n", highlight=False, soft_wrap=True)
+    parts = filling.what, Fitted(filling.errors), filling.held, "", Fitted(filling.means), filling.known
+    console.print(*parts, sep="\n", highlight=False)
     console.print(f"Picture: {picture}\n", highlight=False, soft_wrap=True)
     return filling
 
@@ -145,7 +155,7 @@ def _assessed_network(out: Path) -> Any:
 
     assessed = assess_run(find_runs([out / _ASSESSED])[0])
     console = console_of_width(160)
-    console.print(f"\n{assessed.what}:", assessed.sentence, "", sep="\n", highlight=False, markup=False)
+    console.print("", f"{assessed.what}:", assessed.sentence, "", sep="\n", highlight=False, markup=False)
     return assessed
 
 
@@ -153,8 +163,8 @@ def _expected(minutes: float, share: float) -> str:
     """How long the rest takes, given how much of a core the first part was given."""
     quiet = f"About {minutes:.0f} minute{'s' if minutes > 1 else ''} on two quiet cores"
     if share > _QUIET:
-        return f"{quiet}. "
-    return f"{quiet}; this one gave us {share:.0%} of its time, so rather {math.ceil(minutes / share)}. "
+        return quiet
+    return f"{quiet}; this one gave us {share:.0%} of its time, so rather {math.ceil(minutes / share)}"
 
 
 def predict(run: Path, *, images: Path | None = None, ood: tuple[str, ...] = (), full: bool = False) -> None:
@@ -202,7 +212,7 @@ def report(
 
 
 def _report(runs: list[Path], out: Path | None, protocol: Protocol = "pooled", **shown: Any) -> None:
-    """Write the report and print the table with all sentences, or with what matters where a filled table came first."""
+    """Write the report and print its table and sentences, or the findings alone where a filled table came first."""
     from experiments.runs import find_runs
 
     complete = find_runs(runs)  # before the slow imports: an error is there at once
@@ -213,7 +223,9 @@ def _report(runs: list[Path], out: Path | None, protocol: Protocol = "pooled", *
     console = console_of_width(160)
     for part in written(complete, place, protocol, **shown):
         console.print(part, highlight=False)
-    console.print(f"Report: {place / 'report.html'} (it says what each column is)", highlight=False, soft_wrap=True)
+    console.print(
+        f"Report: {place / 'report.html'} (all numbers, pictures, and what they mean)", highlight=False, soft_wrap=True
+    )
 
 
 def list_rows(*, rows: str = "*/*", out: Path = _OUT) -> None:

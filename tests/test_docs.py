@@ -122,6 +122,12 @@ def plain_words(text):
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("[a-zA-Z]*.md")), ids=lambda page: page.stem)
+def test_no_link_is_without_a_text(page):
+    """GitHub, which fills none in, would show nothing."""
+    assert not re.findall(r"\[\]\([^)]*\)", page.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("[a-zA-Z]*.md")), ids=lambda page: page.stem)
 def test_no_page_takes_longer_than_ten_minutes(page):
     assert plain_words(page.read_text(encoding="utf-8")) <= 2000
 

@@ -19,7 +19,7 @@ def test_examples_run_one_after_the_other_and_print_what_it_shows(monkeypatch, c
     assert printed.split() == " ".join(shown).split()
     assert len(names["filled"]) == len(names["table"])
     assert not np.isnan(names["filled"].to_numpy()).any()
-    kept = names["new"][~names["withheld"]]
+    kept = names["new"][names["kept"]]
     assert len(kept) > 100
     assert (names["network"](names["x"][kept]).argmax(-1) != names["y"][kept]).double().mean() <= 0.05
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -37,10 +38,14 @@ def add_to(fill: Any) -> None:
             f"--{name}",
             nargs=2,
             metavar=("PERIOD", "FILE"),
-            help=f"write {name} of each {', '.join(PERIODS)} (or frequency of pandas) with their standard errors, std",
+            help=f"write {name} of each {', '.join(PERIODS)} (or frequency of pandas) with their standard errors, std; "
+            "beside --interval with their ends",
         )
     fill.add_argument(
-        "--interval", nargs=2, metavar=("LEVEL", "FILE"), help="write the ends of intervals, such as 0.95"
+        "--interval",
+        nargs="+",
+        metavar=("LEVEL", "FILE"),
+        help="write the ends of intervals, such as 0.95; LEVEL alone is for sums, means and a forecast",
     )
     fill.add_argument(
         "--draws",
@@ -78,7 +83,8 @@ def add_to(fill: Any) -> None:
 
 def places(parsed: argparse.Namespace) -> list[Path]:
     """Where answers are written."""
-    return [Path(given[1]) for flag in _LEADING if (given := getattr(parsed, flag)) is not None]
+    given = [getattr(parsed, flag) for flag in _LEADING]
+    return [Path(each[1]) for each in given if each is not None and len(each) > 1]
 
 
 def check(parsed: argparse.Namespace) -> None:
@@ -87,15 +93,28 @@ def check(parsed: argparse.Namespace) -> None:
 
     for flag, what in _LEADING.items():
         given = getattr(parsed, flag)
-        if given is not None and re.fullmatch(r"\.[a-z]\w*", Path(given[0]).suffix, re.IGNORECASE):
+        if given is not None and len(given) == 2 and re.fullmatch(r"\.[a-z]\w*", Path(given[0]).suffix, re.IGNORECASE):
             raise ValueError(f"--{flag}: expected {what} before the file, --{flag} {given[1]} {given[0]}, got {given}")
     for path in places(parsed):
         check_kind(path)
-    if parsed.interval is not None and not 0 < _level(parsed.interval[0]) < 1:
-        raise ValueError(f"--interval: expected a level between 0 and 1, such as 0.95, got {parsed.interval[0]!r}")
+    if parsed.interval is not None:
+        _check_interval(parsed)
     for flag, given, what in (("--forecast", parsed.forecast, "rows"), ("--draws", parsed.draws, "draws")):
         if given is not None and not (given[0].isdigit() and int(given[0])):
             raise ValueError(f"{flag}: expected a number of {what}, got {given[0]!r}")
+
+
+def _check_interval(parsed: argparse.Namespace) -> None:
+    """Refuse what is no level, or a level that nothing is written at."""
+    if not 0 < _level(parsed.interval[0]) < 1:
+        raise ValueError(f"--interval: expected a level between 0 and 1, such as 0.95, got {parsed.interval[0]!r}")
+    if len(parsed.interval) > 2:
+        raise ValueError(f"--interval: expected a level and a file, got {parsed.interval}: the table comes first")
+    if len(parsed.interval) == 1 and not any(getattr(parsed, flag) for flag in ("sums", "means", "forecast")):
+        raise ValueError(
+            "--interval: expected a file that the ends are written to, --interval LEVEL FILE, or --sums, --means "
+            "or --forecast, got a level alone"
+        )
 
 
 def check_for(parsed: argparse.Namespace, table: Any) -> None:
@@ -128,18 +147,19 @@ def check_for(parsed: argparse.Namespace, table: Any) -> None:
 
 def write(parsed: argparse.Namespace, imputer: Any, table: Any) -> None:
     """Write sums, means and a forecast, each with its standard errors beside it, ends of intervals, and draws."""
+    level = None if parsed.interval is None else _level(parsed.interval[0])
     for how, given in (("sum", parsed.sums), ("mean", parsed.means)):
         if given is not None:
-            _write_parts(imputer, "aggregate", (given[0], how), table, Path(given[1]), are_means=how == "mean")
-    level: tuple[float, ...] = ()
-    if parsed.interval is not None:
-        level = (_level(parsed.interval[0]),)
-        _write_parts(imputer, "interval", level, table, Path(parsed.interval[1]), _ENDS)
+            _write_sums(imputer.aggregate(given[0], how, level=level), table, Path(given[1]), are_means=how == "mean")
+    if parsed.interval is not None and len(parsed.interval) > 1:
+        _write_rows(imputer.interval(level), table, Path(parsed.interval[1]), _ENDS)
     if parsed.draws is not None:
         _write_draws(imputer, int(parsed.draws[0]), parsed.seed, table, Path(parsed.draws[1]))
     if parsed.forecast is not None:
-        heads = _WITH_ERRORS + (_ENDS if level else ())
-        _write_parts(imputer, "forecast", (int(parsed.forecast[0]), *level), table, Path(parsed.forecast[1]), heads)
+        heads = _WITH_ERRORS if level is None else _WITH_ERRORS + _ENDS
+        rows = int(parsed.forecast[0])
+        ahead = imputer.forecast(rows) if level is None else imputer.forecast(rows, level)
+        _write_rows(ahead, table, Path(parsed.forecast[1]), heads)
 
 
 def _level(given: str) -> float:
@@ -147,31 +167,38 @@ def _level(given: str) -> float:
     return float(given) if re.fullmatch(r"\d*\.?\d+", given) else 0.0
 
 
-def _write_parts(
-    imputer: Any,
-    what: str,
-    arguments: tuple[Any, ...],
-    table: Any,
-    path: Path,
-    heads: tuple[str, ...] = _WITH_ERRORS,
-    *,
-    are_means: bool = False,
-) -> None:
-    """Write the first parts of an answer of the imputer, one for each head, those of a column beside each other."""
+def _write_sums(found: Any, table: Any, path: Path, *, are_means: bool) -> None:
+    """Write sums, or means, and beside them how many rows their periods lack, where some do."""
+    import numpy as np
+
+    ends = [] if found.lower is None else [found.lower, found.upper]
+    heads = _WITH_ERRORS + (_ENDS if ends else ())
+    count = len(table.frame) / len(found.value) if are_means else np.inf  # a mean is known better than each reading
+    frame = _beside([*found, *ends], heads, table, path, count)
+    if found.absent.any():
+        frame["absent rows"] = found.absent
+    table.write_answer(frame, path)
+
+
+def _write_rows(parts: Any, table: Any, path: Path, heads: tuple[str, ...]) -> None:
+    """Write the first parts of an answer that has rows of the table, or such as follow it, one for each head."""
+    table.write_answer(_beside([*parts][: len(heads)], heads, table, path), path, is_of_rows=True)
+
+
+def _beside(parts: list[Any], heads: tuple[str, ...], table: Any, path: Path, count: float = math.inf) -> Any:
+    """A frame of parts by their heads, those of a column beside each other, means of many readings with more digits."""
     import numpy as np
     import pandas as pd
 
-    parts = getattr(imputer, what)(*arguments)[: len(heads)]
-    count = len(table.frame) / len(parts[0]) if are_means else np.inf
     columns = {}
     for name in parts[0]:
         digits = table.precision(name)
-        errors = np.zeros(len(parts[0])) if heads == _ENDS else np.asarray(parts[1][name])
-        errors = np.hypot(errors, digits.rounding / np.sqrt(count))  # a mean is known better than each reading
+        errors = np.zeros(len(parts[0])) if heads == _ENDS else np.nan_to_num(np.asarray(parts[1][name]))
+        least = digits.least(np.hypot(errors, digits.rounding / np.sqrt(count)))
         for head, part in zip(heads, parts, strict=True):
-            columns[head.format(name)] = _cells(map(digits.write, part[name], errors), digits, path)
-    frame = pd.DataFrame(columns, index=parts[0].index)
-    table.write_answer(frame, path, is_of_rows=what != "aggregate")
+            cells = _cells((digits.write(each, least) for each in part[name].fillna(0.0)), digits, path)
+            columns[head.format(name)] = pd.Series(cells, part.index).mask(part[name].isna().to_numpy())
+    return pd.DataFrame(columns, index=parts[0].index)
 
 
 def _write_draws(imputer: Any, count: int, seed: int, table: Any, path: Path) -> None:

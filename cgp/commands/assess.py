@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 
 from cgp.spelling import as_share, meant
 
-from .assessed import AS_SAVED, Answering, InSets, said_by, write_answers, write_report
+from .assessed import AS_SAVED, Answering, InSets, said_by, write_answers
 from .terminal import check_extras, check_files, check_pictures, check_places, folded, write_picture
 
 __all__ = ["EXAMPLES", "add_to", "run"]
 
 EXAMPLES = """  cgp assess held_out.csv --picture report.png
+  cgp assess logits.npy labels.npy
   cgp assess held_out.npz --train train.npz --ood other.npz --risk 0.05
   cgp assess held_out.npz --risk 0.05 --out report.json --answer new.npz answers.csv
   cgp assess held_out.npz --train train.npz --held-out further.npz --risk 0.05 --answer new.npz answers.csv
@@ -33,11 +34,13 @@ _WHAT = """Say how far the probabilities of a classifier can be trusted, from sa
   np.savez("held_out.npz", logits=logits, labels=labels, features=features)
 
 or as a .csv with a header: a column 'label', and one for each class, of probabilities (rows sum to 1) or logits.
-Labels are numbers from 0 in the order of the columns, or their names. It has no features. A .npz may have:
+Labels are numbers from 0 in the order of the columns, or their names. Columns of text, and 'id' or 'index', are
+written into the table of --answer. A .csv has no features. A .npz may have:
 
   logits         (N, C), or (S, N, C) of draws or members, whose probabilities are averaged
   probabilities  in their place, such as behind a softmax: np.savez("held_out.npz", probabilities=p, labels=labels)
   labels         (N,), whole numbers from 0 to C - 1; files of --ood and --answer need none
+  classes        (C,), names of the classes as text: labels may then be such names
   features       (N, d), what the last layer reads: used with --train, by a read-out and scores of the representation
 
 Posteriors of attention need the model itself: cgp.assess in Python."""
@@ -51,7 +54,12 @@ def add_to(commands: Any) -> None:
         description=_WHAT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    assess.add_argument("predictions", type=Path, help="npz or csv of labelled inputs that did not train the model")
+    assess.add_argument(
+        "predictions",
+        type=Path,
+        nargs="+",
+        help="npz or csv of labelled inputs that did not train the model, or two .npy, of logits and of labels",
+    )
     assess.add_argument("--train", type=Path, help="npz of training inputs, with labels and features")
     assess.add_argument(
         "--ood", type=Path, nargs="+", default=[], metavar="FILE", help="npz or csv of inputs unlike the training data"
@@ -114,24 +122,34 @@ def run(parsed: argparse.Namespace) -> None:
     write_picture(report.plot, parsed.picture)
     numbers = {name: float(limit) for name, limit in limits.items()}
     if parsed.out is not None:
-        write_report(parsed.out, report, known, sentence, numbers, answering, in_sets)
+        from cgp.networks.assess.written import flagging
+
+        report.save(
+            parsed.out,
+            sentence=sentence,
+            logits=known.of,
+            classes=[*known.classes] or None,
+            flag=flagging(report, numbers),
+            answer=answering and answering.entry(),
+            sets=in_sets and in_sets.entry(),
+        )
     for part in new.values():
         found = replace(network.predicted(answers.model, part), limits=numbers)
         sets = None if parsed.sets is None else found.sets(parsed.sets, held_out=answers.known)
-        write_answers(parsed.answer[1], found, answers.method, answering, sets, known.classes)
+        write_answers(parsed.answer[1], found, answers.method, answering, sets, known.classes, part.beside)
 
 
 def _read(parsed: argparse.Namespace) -> list[Any]:
     """What the file of labels holds, and those of --train, --ood, --held-out and --answer by their paths."""
     from .predictions import check_features, made_alike, read_predictions
 
-    known = read_predictions(parsed.predictions)
+    known = read_predictions(*parsed.predictions)
     labelled = (filter(None, [path]) for path in (parsed.train, parsed.held_out))
     seen, further = ({path: read_predictions(path) for path in paths} for paths in labelled)
     others, new = ({path: read_predictions(path, labelled=False) for path in p} for p in (parsed.ood, _new(parsed)))
     if not seen:
         known = known._replace(features=None)  # which only methods and scores of the training data use
-    for path, part in [(parsed.predictions, known), *seen.items(), *others.items()]:
+    for path, part in [(parsed.predictions[0], known), *seen.items(), *others.items()]:
         check_features(path, part, known, ["--train"] if seen else [])
     others, seen, further, new = (
         {path: made_alike(path, part, known) for path, part in parts.items()} for parts in (others, seen, further, new)
@@ -141,8 +159,10 @@ def _read(parsed: argparse.Namespace) -> list[Any]:
 
 def _check(parsed: argparse.Namespace) -> None:
     """Refuse what cannot come to anything, before anything heavy is imported."""
-    read = [parsed.predictions, *filter(None, [parsed.train, parsed.held_out]), *parsed.ood, *_new(parsed)]
+    read = [*parsed.predictions, *filter(None, [parsed.train, parsed.held_out]), *parsed.ood, *_new(parsed)]
     check_files(read)
+    if len(given := parsed.predictions) > 1 and (len(given) > 2 or {path.suffix.lower() for path in given} != {".npy"}):
+        raise ValueError(f"expected one file, or two .npy, of logits and of labels, got {' '.join(map(str, given))}")
     table = None if parsed.answer is None else parsed.answer[1]
     check_places([parsed.picture, parsed.out, table], read)
     for path, suffix, what in ((parsed.out, ".json", "--out"), (table, ".csv", "the table of --answer")):
@@ -353,9 +373,10 @@ def _rounded_up(limit: float, values: Any) -> str:
 
 
 def _answering(answers: _Answers, risk: float, level: float) -> Answering:
-    """Where to answer, by labels that have chosen nothing of what does."""
-    from cgp.networks.guarantees.conformal import risk_threshold
+    """Where to answer, by labels that have chosen nothing of what does; an error where they are too few for any."""
+    from cgp.networks.guarantees.conformal import check_labels, risk_threshold
 
+    check_labels(len(answers.known.labels), risk, level, "--risk")
     confidence = answers.known.confidence.double().numpy()
     threshold = risk_threshold(confidence, _right(answers.known), risk, level)
     limit = 1.0 if threshold is None else max(0.0, float(_rounded_up(threshold, confidence)))

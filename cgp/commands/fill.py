@@ -218,7 +218,7 @@ def _read(parsed: argparse.Namespace, summed: Sequence[str]) -> Any:
     if silent := [name for name in summed if left.get(name) == EMPTY]:
         table = read_table(parsed.table, **given | {"numbers": [*parsed.numbers, *silent]})
     say(f"{parsed.table.name}\n{as_flags(table.understood.text)}")
-    warnings.filterwarnings("ignore", r"X: \d+ rows? repeats? ")  # said in flags
+    warnings.filterwarnings("ignore", r"table: \d+ rows? repeats? ")  # said in flags
     for path in filter(None, (parsed.out, parsed.std)):
         table.check_place(path)
     if not table.gaps and not _asks_for_more(parsed):

@@ -39,10 +39,13 @@ _ARGUMENT = re.compile(rf"\b({'|'.join(_FLAGS)})=('?)([^\s',;)]+)\2")
 _BUSY = 1.5  # processes at work for each core
 _BY_NAME = re.compile(r"""\btransforms=(\{(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^'"}])*\})""")
 _CYCLES = re.compile(r"structure=MultiScale\(periods=\[([^\]]*)\]\)")
+_STEPS = re.compile(r"; inference=MAP\(max_steps=\d+\) takes more steps")  # which has no flag
 _PYTHON = {
     "table.asfreq(...) before the fit makes": "--every STEP makes",
     "are added by frame.asfreq, or frame.reindex": "are added by --every STEP",
     ", an object such as BoxCox(), or None, got": ", got",
+    "leave out a column that follows exactly": "--leave COLUMN for one that follows exactly",
+    "take logarithms of one": "--transforms COLUMN=log for one",
 }
 _WIDTH = 100
 _PICTURES = (".png", ".pdf", ".svg", ".jpg")
@@ -122,12 +125,13 @@ def said_together() -> Iterator[None]:
 def in_flags(text: str) -> str:
     """A text of the library whose arguments are spelled as the command line does."""
     name, colon, rest = text.partition(": ")
-    if colon and (name == "X" or name in _FLAGS):
+    if colon and (name in ("X", "table") or name in _FLAGS):
         text = f"{_FLAGS[name]}: {rest}" if name in _FLAGS else rest
     for spelled, on_the_command_line in _PYTHON.items():
         text = text.replace(spelled, on_the_command_line)
     text = _CYCLES.sub(lambda m: " ".join([_FLAGS["periods"], *(span.strip(" '") for span in m[1].split(","))]), text)
     text = _BY_NAME.sub(lambda m: f"{_FLAGS['transforms']} {_pairs(m[1])}", text)
+    text = _STEPS.sub("", text)
     return _ARGUMENT.sub(lambda m: f"{_FLAGS[m[1]]} {m[3]}", text)
 
 

@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 from cgp.plotting._arrays import Array, as_array, as_fractions, as_mask, named
 from cgp.plotting.style import (
     GREY,
-    OVER,
     PALE,
     PALER,
     PALETTE,
-    UNDER,
     WIDE,
     line_look,
     new_axes,
@@ -32,20 +30,21 @@ __all__ = ["interval_coverage", "method_scores", "reliability_diagram", "risk_co
 
 _FEW = 5  # samples of a bin
 _FIRST = 20  # answers from which on an error rate is drawn
-_NARROW = 0.55  # width of a gap, of its bar's: the accuracy is seen on both sides
+_Z = 1.959964  # of 95 %
 _MOST_TICKS = 10  # of panels beside each other
 _GAP, _STRIP, _AXIS = 0.1, 0.42, 0.42  # inches: to the counts, their height, and that of their axis
 
 
 @styled
 def reliability_diagram(confidence: Any, correct: Any, *, bins: int = 15, ax: Axes | None = None) -> Axes:
-    r"""Accuracy in bins, narrow bars from there to the confidence, counts beneath, the calibration error above.
+    r"""Accuracy against mean confidence of bins, with 95 % intervals, counts beneath, the calibration error above.
 
     .. math::
         \mathrm{ECE} = \sum_m \frac{n_m}{N} |c_m - a_m|
 
-    with mean confidence c and accuracy a of bin m. Bins are (lo, hi] of equal width. The counts are on a logarithmic
-    axis, and bins of fewer than five samples are pale: their gaps are not significant.
+    with mean confidence c and accuracy a of bin m. Points below the diagonal are overconfident, those above it
+    underconfident, where their interval (Wilson's, of a binomial share) does not reach it. Bins are (lo, hi] of equal
+    width; those of fewer than five samples are hollow, without an interval. The counts are on a logarithmic axis.
 
     Args:
         confidence: Probability of the predicted class (N,), in [0, 1].
@@ -75,16 +74,14 @@ def reliability_diagram(confidence: Any, correct: Any, *, bins: int = 15, ax: Ax
     ax = new_axes(ax, height=4.0)
     centres, counts, mean, accuracy = _binned(confidence, correct, bins)
     ece = float(np.average(np.abs(mean - accuracy), weights=counts))
-    _gaps(ax, centres, mean, accuracy, 1 / bins)
-    few = counts < _FEW
-    _pale(ax, centres[few], np.maximum(mean, accuracy)[few], 1 / bins)
     ax.plot([0, 1], [0, 1], color=GREY, ls=(0, (4, 2)), lw=0.9, label="calibrated")
+    _points(ax, mean, accuracy, counts)
     ax.set(ylabel="Accuracy", xlim=(0, 1), ylim=(0, 1))
     percent(ax.yaxis)
     _counts_beneath(ax, centres, counts, 1 / bins)
     ax.set_title(f"ECE {100 * ece:.1f} %", loc="right", weight="bold")
     beneath: dict[str, Any] = {"bbox_to_anchor": (0.5, -_GAP - _STRIP - _AXIS), "bbox_transform": _beneath(ax)}
-    ax.legend(loc="upper center", ncols=2, columnspacing=1.2, **beneath)  # off bars and axis
+    ax.legend(loc="upper center", ncols=2, columnspacing=0.8, **beneath)  # off bars and axis
     return ax
 
 
@@ -98,23 +95,24 @@ def _binned(confidence: Array, correct: NDArray[np.bool_], bins: int) -> tuple[A
     return centres, counts[filled], sums[0] / counts[filled], sums[1] / counts[filled]
 
 
-def _gaps(ax: Axes, centres: Array, mean: Array, accuracy: Array, width: float) -> None:
-    """Bars of the accuracy, and narrower ones from there to the confidence, coloured by the sign of the gap."""
-    ax.bar(centres, accuracy, width, color=PALETTE[0], edgecolor="white", lw=0.6, label="accuracy")
-    for name, chosen, colour in (
-        ("over-confident", mean > accuracy, OVER),
-        ("under-confident", mean < accuracy, UNDER),
-    ):
-        if chosen.any():
-            gap = (mean - accuracy)[chosen]
-            ax.bar(centres[chosen], gap, _NARROW * width, accuracy[chosen], color=colour, lw=0, label=name)
+def _points(ax: Axes, mean: Array, accuracy: Array, counts: Array) -> None:
+    """Points with intervals, and hollow ones of bins that hold next to nothing; on the frame they are whole."""
+    few, (low, high) = counts < _FEW, _wilson(accuracy, counts)
+    colour = ax.plot([], [])[0].get_color()  # the next of the axes
+    ax.lines[-1].remove()
+    look: dict[str, Any] = {"fmt": "o", "color": colour, "lw": 1.1, "zorder": 3, "clip_on": False}
+    if not few.all():
+        ends = np.stack([accuracy - low, high - accuracy]).clip(min=0)[:, ~few]  # of rounding
+        ax.errorbar(mean[~few], accuracy[~few], ends, label="accuracy, 95 % interval", **look)
+    if few.any():
+        ax.errorbar(mean[few], accuracy[few], mfc="white", label=f"< {_FEW} inputs", **look)
 
 
-def _pale(ax: Axes, centres: Array, heights: Array, width: float) -> None:
-    """Cover the bars of bins that hold next to nothing, but for their outline."""
-    if len(centres):
-        look: dict[str, Any] = {"facecolor": (1, 1, 1, 0.8), "edgecolor": PALER, "lw": 0.6, "zorder": 1.5}
-        ax.bar(centres, heights, width, label=f"fewer than {_FEW} inputs", **look)
+def _wilson(rate: Array, count: Array) -> tuple[Array, Array]:
+    """Wilson's 95 % interval of shares among so many."""
+    width = _Z**2 / count
+    half = _Z * np.sqrt(rate * (1 - rate) / count + width / (4 * count))
+    return (rate + width / 2 - half) / (1 + width), (rate + width / 2 + half) / (1 + width)
 
 
 def _beneath(ax: Axes) -> Transform:
@@ -141,11 +139,11 @@ def risk_coverage(
     r"""Error rate among the most confident fraction of inputs, with its mean over all coverages (AURC) in the legend.
 
     It is drawn from twenty answers on, if there are more: of fewer, a single wrong one hides the rest of the curve. The
-    grey band has two standard errors of the first method, or the emphasised one: Wilson's interval of each share,
+    band, in the colour of its line, has the 95 % interval of the first method, or the emphasised one: Wilson's,
 
-    .. math:: \frac{r + 2/k \pm 2 \sqrt{r (1 - r) / k + 1 / k^2}}{1 + 4/k}
+    .. math:: \frac{r + z^2/2k \pm z \sqrt{r (1 - r) / k + z^2 / 4k^2}}{1 + z^2/k}, \qquad z = 1.96
 
-    with the error rate r among k answers.
+    of the error rate r among k answers.
 
     Args:
         predictions: For each method, confidence (N,) and whether the prediction was right (N,).
@@ -184,20 +182,16 @@ def risk_coverage(
         drawn = slice(_FIRST - 1 if len(wrong) > _FIRST else 0, None)
         ax.plot(kept[drawn] / len(wrong), risk[drawn], **look)
         if key == (highlight or next(iter(groups))):
-            band = _two_errors(risk[drawn], kept[drawn])
-            of = "± 2 standard errors" if highlight or len(groups) == 1 else f"{key} ± 2 standard errors"
-            ax.fill_between(kept[drawn] / len(wrong), *band, color=PALE, alpha=0.7, lw=0, zorder=0.4, label=of)
+            band, of = _wilson(risk[drawn], kept[drawn]), "95 % interval"
+            of = of if highlight or len(groups) == 1 else f"{key}, {of}"
+            ax.fill_between(
+                kept[drawn] / len(wrong), *band, color=look["color"], alpha=0.15, lw=0, zorder=0.4, label=of
+            )
         most = max(most, risk[drawn].max())
     ax.set(xlabel="Coverage", ylabel="Error rate", xlim=(0, 1), ylim=(0, 1.2 * most or 0.05))
     percent(ax.xaxis, ax.yaxis)
     place_legend(ax, outside=outside, loc="upper left")
     return ax
-
-
-def _two_errors(rate: Array, count: Array) -> tuple[Array, Array]:
-    """Wilson's interval of rates among so many answers."""
-    centre, half = rate + 2 / count, 2 * np.sqrt(rate * (1 - rate) / count + 1 / count**2)
-    return (centre - half) / (1 + 4 / count), (centre + half) / (1 + 4 / count)
 
 
 @styled
@@ -255,6 +249,7 @@ def method_scores(
     xlabel: str = "score",
     chosen: str | None = None,
     ahead: str | None = None,
+    inside: Mapping[str, tuple[float, float]] | None = None,
     figure: FigureBase | None = None,
 ) -> NDArray[np.object_]:
     """Scores of methods in several settings, smaller is better: a panel for each setting, a row for each method.
@@ -268,10 +263,12 @@ def method_scores(
         chosen: Name of the method that is drawn in the second colour, as the recommended one; without, the dashed line
             is the smallest score of each panel.
         ahead: Name of one that was ahead of it, perhaps by chance: an open circle.
+        inside: For each method the share of values inside its 95 % intervals, and its standard error: a further panel,
+            with a line at 95 %.
         figure: Figure or subfigure to draw in; without, a new one of two columns' width.
 
     Returns:
-        The axes, one for each setting.
+        The axes, one for each setting, then that of the shares.
 
     Raises:
         ValueError: If there is nothing to draw.
@@ -284,11 +281,16 @@ def method_scores(
     """
     methods = list(named(next(iter(named(panels, "panels").values())), "panels"))
     figure = new_figure(figure, width=WIDE, height=_FRAME + _ROW * len(methods))
-    axes = np.atleast_1d(figure.subplots(1, len(panels), sharey=True))
-    for ax, (title, scores) in zip(axes, panels.items(), strict=True):
+    count = len(panels) + (inside is not None)
+    axes = np.atleast_1d(figure.subplots(1, count, sharey=True))
+    for ax, (title, scores) in zip(axes, panels.items(), strict=False):
         _panel(ax, scores, chosen, ahead)
-        ax.xaxis.set_major_locator(MaxNLocator(max(2, min(4, _MOST_TICKS // len(panels)))))
         ax.set_title(title)
+    if inside is not None:
+        _shares(axes[-1], inside, chosen)
+        axes[-1].set_title("in 95 % intervals")
+    for ax in axes:
+        ax.xaxis.set_major_locator(MaxNLocator(max(2, min(4, _MOST_TICKS // count))))
     axes[0].set_yticks(range(len(methods)), methods)
     axes[0].set_ylim(len(methods) - 0.5, -0.5)
     figure.supxlabel(xlabel, fontsize=8)
@@ -303,12 +305,25 @@ def method_scores(
     return np.asarray(axes, dtype=np.object_)
 
 
+def _shares(ax: Any, inside: Mapping[str, tuple[float, float]], chosen: str | None) -> None:
+    """Shares beside the line at 95 %."""
+    ax.axvline(0.95, color=GREY, lw=0.8, zorder=0)
+    for row, (name, (share, error)) in enumerate(inside.items()):
+        reach = 2 * error if np.isfinite(error) else 0.0
+        ends = [[min(reach, share)], [min(reach, 1.0 - share)]]
+        ax.errorbar(share, row, xerr=ends, fmt="o", color=PALETTE[1] if name == chosen else PALETTE[0])
+    percent(ax.xaxis)
+    ax.grid(axis="y", color=PALE, lw=0.6)
+    ax.tick_params(axis="y", length=0)
+
+
 def _panel(ax: Any, scores: Mapping[str, tuple[float, float]], chosen: str | None, ahead: str | None) -> None:
     values = np.array([score for score, _ in scores.values()])
     best = float(values.min())
     limit = best + _LIMIT * max(float(np.median(values)) - best, 1e-9)
-    ends = [score + 2 * error for score, error in scores.values() if score <= limit and np.isfinite(error)]
-    limit = max([limit, *ends])  # what is drawn anyway has room for others
+    for score, error in sorted(scores.values()):
+        if score <= limit and np.isfinite(error):
+            limit = max(limit, score + 2 * error)  # what is drawn anyway has room for others
     for row, (name, (score, error)) in enumerate(scores.items()):
         colour = PALETTE[1] if name == chosen else PALETTE[0]
         if score > limit and len(values) > 2:

@@ -12,7 +12,7 @@ from matplotlib.dates import AutoDateLocator, date2num, num2date
 from matplotlib.figure import FigureBase
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, Formatter, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, Formatter, FuncFormatter, NullFormatter
 
 from cgp.plotting._arrays import Array, as_array, as_matching
 from cgp.plotting.style import DIVERGING, GREY, INK, PALE, PALETTE, WIDE, new_axes, new_figure, styled
@@ -24,6 +24,7 @@ _ONE_BELOW_THE_OTHER = 6  # columns; more stand side by side
 _MOST_CELLS = 1500  # of a row of the map, more than a page has dots
 _MOST_NUMBERS = 12  # columns up to which a matrix has numbers in it
 _FITS = 6  # letters below a cell
+_LABELS, _DECADES = 5, 3.0  # of a logarithmic axis, and decades over which it has ticks between them
 _MOST_DOTS = 200  # rows up to which every value has one
 _DOT = 0.006  # of the width, which a dot has: it hides the line of a shorter gap
 _NORMAL = 1.96
@@ -69,7 +70,7 @@ def filled_table(
         names: A name for each column.
         titles: Of the panels, such as names with units; None are the names.
         ends: Lower and upper ends of 95 % intervals (N, P), where they are not mean ± 1.96 standard deviations.
-        logarithmic: Of columns whose axis is in log(y + shift) the shift, from 0 on; None for others.
+        logarithmic: Of columns with a logarithmic axis the shift of log(y + shift) where a value is 0; None for others.
         is_every: Whether columns without gaps have a panel beside others that have some.
         xlabel: Name and unit of x.
         figure: Figure or subfigure to draw in.
@@ -342,11 +343,11 @@ def _looks(rows: int) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _take_logarithms(ax: Axes, values: Array, low: Array, high: Array, shift: float) -> None:
-    """An axis in log(y + shift) of values from 0 on, in log(y) if none is below it; a band may reach farther down."""
+    """An axis in log(y), or log(y + shift) where a value is 0; a band may reach farther down."""
     lowest, highest = float(values.min()), float(high.max())
     if lowest < 0.0 or max(lowest, shift) == 0.0:
         return
-    if has_zero := lowest < shift:
+    if has_zero := lowest == 0.0:
         ax.set_yscale("function", functions=(lambda y: np.log(np.maximum(y, 0.0) + shift), lambda z: np.exp(z) - shift))
         bottom, first = 0.0, shift
     else:
@@ -354,16 +355,22 @@ def _take_logarithms(ax: Axes, values: Array, low: Array, high: Array, shift: fl
         bottom = first = max(float(low.min()), lowest / 3.0)
     ax.set_title(ax.get_title(loc="left") + ", log axis", loc="left", pad=_PAD)
     ax.set_ylim(bottom / _MARGIN, highest * _MARGIN)
-    ax.yaxis.set_major_locator(FixedLocator([0.0] * has_zero + _round_numbers(first, highest)))
+    labelled, between = _round_numbers(first, highest)
+    ax.yaxis.set_major_locator(FixedLocator([0.0] * has_zero + labelled))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    ax.yaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_minor_locator(FixedLocator(between))
+    ax.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _round_numbers(low: float, high: float) -> list[float]:
-    """At most five round numbers between two ends, evenly on a logarithmic axis."""
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    decades = math.log10(high / low)
-    parts = (1.0, 2.0, 5.0) if decades < 1.0 else (1.0, 3.0) if decades < 2.0 else (1.0,)
-    found = [part * 10.0**power for power in range(first, last + 1) for part in parts]
-    found = [number for number in found if low <= number <= high]
-    return found[:: -(-len(found) // 5) or 1]
+def _round_numbers(low: float, high: float) -> tuple[list[float], list[float]]:
+    """At most five round numbers between two ends, evenly on a logarithmic axis, and over a few decades all others."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+
+    def between(*parts: int) -> list[float]:
+        found = (float(f"{part}e{power}") for power in powers for part in parts)
+        return [number for number in found if low <= number <= high]
+
+    choices = between(1, 2, 5), between(1, 3), between(1)
+    found = next((each for each in choices if len(each) <= _LABELS), choices[-1])
+    others = between(*range(1, 10)) if math.log10(high / low) < _DECADES else []
+    return found[:: -(-len(found) // _LABELS) or 1], [number for number in others if number not in found]

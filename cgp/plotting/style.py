@@ -26,7 +26,6 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#3
 """Okabe and Ito's colours that are legible on white, ordered so that neighbours differ in lightness too."""
 
 INK, GREY, PALER, PALE = "#222222", "#767676", "#BDBDBD", "#E4E4E4"
-OVER, UNDER = "#F2B591", "#9ECAE8"  # the first two of the palette, lightened: they carry no text
 SEQUENTIAL, DIVERGING = "viridis", "RdBu_r"
 _MARKERS, _DASHES = "osD^vP*", ("-", "--", ":")
 

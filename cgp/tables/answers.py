@@ -85,6 +85,7 @@ class Answers:
         weights: Any = None,
         include_noise: bool = True,
         steps: Any = 0,
+        level: float | None = None,
     ) -> Aggregate:
         r"""Sums or means of each column, with the standard errors that the gaps leave them.
 
@@ -92,7 +93,8 @@ class Answers:
 
         They are exact over gaps of any shape, in time that is linear in the rows of a series. By default it is readings
         that are summed: those that were observed (O) have no error, those that are missing (M) that of a reading, noise
-        included. Rows that the table does not have are not in a sum: ``frame.asfreq("h")`` adds them.
+        included. Rows that the table does not have are not in a sum: ``frame.asfreq("h")`` adds them; until then the
+        error of a bin that lacks some is NaN. ``aggregate("month")["ozone"]`` has the parts of a column.
 
         Args:
             by: what is summed together: "hour" to "year" or a frequency of pandas for times ("D", "MS"), or a label for
@@ -102,9 +104,12 @@ class Answers:
             include_noise: False for sums of the functions beneath the readings, in which every row is uncertain.
             steps: how many rows that follow the last one, or what span, as in :meth:`forecast`, are in the sums: a
                 month's total before the month is over. Labels and weights are then of these rows, too.
+            level: of central intervals, such as 0.95: normal ones; of transformed columns, whose sums may be skewed,
+                quantiles of thousands of joint draws.
 
         Returns:
-            Sums or means (``value``) and their standard errors (``std``), a row for each bin.
+            Sums or means (``value``) and their standard errors (``std``), a row for each bin; with a level also the
+            ends of their intervals, ``lower`` and ``upper``.
 
         Raises:
             ValueError: if an argument does not fit.
@@ -112,7 +117,7 @@ class Answers:
         Warns:
             UserWarning: if rows are absent, or those of the first or last period are of a part of it, without weights.
         """
-        return self._filled.aggregate(by, how, weights, include_noise=include_noise, steps=steps)
+        return self._filled.aggregate(by, how, weights, level, include_noise=include_noise, steps=steps)
 
     def forecast(self, steps: Any, level: float = 0.95) -> Forecast:
         """Readings after the last row of a table of one input.
@@ -211,10 +216,10 @@ class Answers:
         """Write the imputer to a folder, with the table that it knows, as safetensors and JSON.
 
         Args:
-            folder: is made if it is not there.
+            folder: is made if it is not there; an imputer that was saved in it before is replaced.
 
         Raises:
-            ValueError: if the kernel is an object, or a name of a column is neither text nor a number.
+            ValueError: if it is a file, the kernel is an object, or a name of a column is neither text nor a number.
             OSError: if it cannot be written.
         """
         check_is_fitted(self)

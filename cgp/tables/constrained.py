@@ -74,6 +74,12 @@ class ConstrainedPosterior(TransformedPosterior):
     ) -> tuple[Array, Array]:
         """As :meth:`.TransformedPosterior.totals`, of readings only; the moments are those of the draws."""
         _check_noise(include_noise)
+        totals = self.summed_draws(X, outputs, weights, sums)
+        mean, variance = totals.mean(axis=0), totals.var(axis=0)
+        return mean, np.where(variance > _AT_AN_END**2 * (1.0 + mean**2), variance, 0.0)
+
+    def summed_draws(self, X: Array, outputs: Array, weights: Array, sums: Array) -> Array:
+        """As :meth:`.TransformedPosterior.summed_draws`, of the draws that are kept."""
         places, number = np.unique(X, axis=0, return_inverse=True)
         count = int(sums.max()) + 1
         totals = np.zeros((len(self._drawn_at(places)), count))
@@ -82,8 +88,7 @@ class ConstrainedPosterior(TransformedPosterior):
             values = self.transforms.inverse(self._drawn_at(places)[..., p], np.full(len(places), p))
             shares = coo_array((weights[mine], (sums[mine], number.reshape(-1)[mine])), shape=(count, len(places)))
             totals += (shares.tocsr() @ values.T).T
-        mean, variance = totals.mean(axis=0), totals.var(axis=0)
-        return mean, np.where(variance > _AT_AN_END**2 * (1.0 + mean**2), variance, 0.0)
+        return totals
 
     def _drawn_at(self, X: Array) -> Array:
         """Draws of the transforms of readings of every column at inputs ``(t, d)``, ``(S, t, P)``, kept for them."""

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cgp.regression.covariances import MultiScale
+from cgp.regression.covariances.multiscale import stands_out
 from cgp.regression.inference.setting import chosen
 from cgp.regression.observations import Observations
 from cgp.warning import warn_user
@@ -15,7 +16,7 @@ from .frames.coordinates import PERIOD_NAMES, YEAR, offered_periods
 __all__ = ["spelled", "warn_of_cycles"]
 
 _FEWEST = 14.0  # cycles in the table: one random walk of 25 seems to have ten to thirteen
-_NEAR = 0.02  # of a period of the calendar, which a found one is then taken for
+_NEAR = 0.02  # of a period of the calendar, which a found one is then taken for, or of a harmonic
 _UNITS = ((1.0, "D"), (1.0 / 24.0, "h"), (1.0 / 1440.0, "min"), (1.0 / 86400.0, "s"))
 
 
@@ -34,7 +35,12 @@ def warn_of_cycles(inputs: NDArray[np.float64], values: NDArray[np.float64], *, 
     if inputs.shape[1] != 1 or isinstance(chosen(given, "auto", "auto", None, None)[0], MultiScale):
         return
     span = float(np.ptp(inputs))
-    found = [float(each) for each in MultiScale(num_factors=0).resolved(given).periods if span >= _FEWEST * float(each)]
+    periods = [
+        float(each) for each in MultiScale(num_factors=0).resolved(given).periods if span >= _FEWEST * float(each)
+    ]
+    order = np.argsort(inputs[:, 0], kind="stable")
+    lines = [period for period in periods if stands_out(inputs[order, 0], values[order], period)]
+    found = [period for period in periods if any(_are_harmonics(period, line) for line in lines)]
     if is_time:
         tried = YEAR in offered_periods(inputs[:, 0], int(given.observed.sum()))
         found = [nearest for period in found if (nearest := _nearest(period)) != YEAR or not tried]
@@ -42,7 +48,7 @@ def warn_of_cycles(inputs: NDArray[np.float64], values: NDArray[np.float64], *, 
         said, spans = zip(*(spelled(period, is_time=is_time) for period in found), strict=True)
         they_are = f"cycles of {' and '.join(said)} are" if len(said) > 1 else f"a cycle of {said[0]} is"
         warn_user(
-            f"X: {they_are} visible, and a table this short is not searched for any: "
+            f"table: {they_are} visible, and a table this short is not searched for any: "
             f"structure=MultiScale(periods={[*spans]}) names {'them' if len(said) > 1 else 'it'}"
         )
 
@@ -66,6 +72,12 @@ def spelled(period: float, *, is_time: bool) -> tuple[str, str | float]:
     size, unit = next(((size, unit) for size, unit in _UNITS if period >= size), _UNITS[-1])
     number = f"{period:g}" if period in PERIOD_NAMES else f"{period / size:.3g}"
     return f"{number} {unit.replace('D', 'd')}", f"{number}{unit}"
+
+
+def _are_harmonics(period: float, other: float) -> bool:
+    """Whether one is a whole number of times the other, or the same."""
+    ratio = max(period / other, other / period)
+    return abs(ratio / round(ratio) - 1.0) <= _NEAR
 
 
 def _nearest(period: float) -> float:

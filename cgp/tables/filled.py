@@ -20,16 +20,17 @@ from cgp.spelling import meant
 
 from .conformal import Conformal, gap_labels
 from .constrained import ConstrainedPosterior
-from .frames.beside import beside
+from .frames.beside import beside, column_of, is_name
 from .frames.codes import warn_of_negatives
 from .frames.table import merged
 from .totals import (
     Aggregate,
+    absent_rows,
     bins_of,
     checked_weights,
-    sums_over,
+    ends_of,
+    shares_of,
     totals_of,
-    warn_of_absent_rows,
     warn_of_partial_bins,
 )
 from .transforms.columns import TransformedPosterior, Transforms, ValueScores
@@ -62,6 +63,10 @@ class Interval(NamedTuple):
     def __repr__(self) -> str:
         return beside(self)
 
+    def __getitem__(self, key: Any) -> Any:
+        """The parts of a column beside each other, by its name; by number, those of the tuple."""
+        return column_of(self, key) if is_name(key) else tuple.__getitem__(self, key)
+
 
 class Forecast(NamedTuple):
     """Predicted readings after the end of a table.
@@ -80,6 +85,10 @@ class Forecast(NamedTuple):
 
     def __repr__(self) -> str:
         return beside(self)
+
+    def __getitem__(self, key: Any) -> Any:
+        """The parts of a column beside each other, by its name; by number, those of the tuple."""
+        return column_of(self, key) if is_name(key) else tuple.__getitem__(self, key)
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,29 +202,32 @@ class FilledTable:
             values[:, gaps] = self._posterior.draw_at(inputs, outputs, count, random_state, include_noise=True)
         return [self.table.filled(each) for each in values]
 
-    def aggregate(self, by: Any, how: str, weights: Any, *, include_noise: bool, steps: Any = 0) -> Aggregate:
+    def aggregate(
+        self, by: Any, how: str, weights: Any, level: float | None, *, include_noise: bool, steps: Any = 0
+    ) -> Aggregate:
         """Sums or means of each column, "sum" or "mean", with the standard errors that the gaps leave them."""
         if steps != 0:
             later, _ = _rows_ahead(self.table, self.axis, steps)
             ahead = replace(self, table=merged([self.table, later]))
-            return ahead.aggregate(by, how, weights, include_noise=include_noise)
-        if how not in ("sum", "mean"):
-            raise ValueError(f"how: expected 'sum' or 'mean', got {how!r}")
+            return ahead.aggregate(by, how, weights, level, include_noise=include_noise)
+        _check_asked(how, level, include_noise=include_noise)
         shares = checked_weights(weights, self.table)
         times = self.axis.times(self.table.given)
         bins = bins_of(by, self.table, times)
+        absent = np.zeros(len(bins.labels), dtype=np.int64)
         if weights is None and times is not None:
-            warn_of_absent_rows(self.table, bins)
+            absent = absent_rows(self.table, bins, by, times)
             if isinstance(by, str):
                 warn_of_partial_bins(by, times)
         if how == "mean":
-            sums = sums_over(bins, shares)
-            if not sums.all():
-                empty = bins.labels[np.flatnonzero(~sums.all(axis=1))[0]]
-                raise ValueError(f"weights: expected sums other than 0 for how='mean', got 0 in the bin {str(empty)!r}")
-            shares = shares / sums[bins.numbers]
-        totals = totals_of(self._posterior, self.table, bins, shares, include_noise=include_noise)
-        return Aggregate(*(self.table.framed(part, bins.labels) for part in totals))
+            shares = shares_of(bins, shares)
+        moments = totals_of(self._posterior, self.table, bins, shares, include_noise=include_noise)
+        ends = () if level is None else ends_of(self._posterior, self.table, bins, shares, moments, level)
+        unknown = np.broadcast_to(absent[:, None] > 0, moments[0].shape)
+        errors = (np.where(unknown, np.nan, each) for each in (moments[1], *ends))
+        value, std, *framed = (self.table.framed(part, bins.labels) for part in (moments[0], *errors))
+        lower, upper = framed or (None, None)
+        return Aggregate(value, std, lower, upper, self.table.labelled(absent, bins.labels))
 
     def forecast(self, steps: Any, level: float) -> Forecast:
         """Readings after the last row of a table of one input, with Gaussian intervals."""
@@ -292,6 +304,17 @@ class FilledTable:
         return conformal.factors(gap_labels(self.table.inputs, self.table.missing), level)
 
 
+def _check_asked(how: str, level: float | None, *, include_noise: bool) -> None:
+    """Refuse sums that are none, and intervals of what is no reading."""
+    if how not in ("sum", "mean"):
+        raise ValueError(f"how: expected 'sum' or 'mean', got {how!r}")
+    if level is None:
+        return
+    _check_level(level)
+    if not include_noise:
+        raise ValueError(f"level: expected None where include_noise=False, as intervals are of readings, got {level}")
+
+
 def _check_level(level: float) -> None:
     if not 0.0 < level < 1.0:
         raise ValueError(f"level: expected a number between 0 and 1, got {level}")
@@ -316,7 +339,7 @@ def _rows_between(between: Any, table: Table, axis: Axis) -> NDArray[np.int64]:
     if table.inputs.shape[1] > 1 or not isinstance(between, tuple | list) or len(between) != 2:
         what = "None over several inputs" if table.inputs.shape[1] > 1 else what
         raise ValueError(f"between: expected {what}, got {between!r}")
-    first, last = between
+    (first, last), read = between, ""
     if times is not None and (unclear := [end for end in between if _NUMERIC_DATE.fullmatch(str(end))]):
         raise ValueError(f"between: expected times such as '2022-03-05', got {unclear[0]!r}: day or month first?")
     try:
@@ -327,12 +350,23 @@ def _rows_between(between: Any, table: Table, axis: Axis) -> NDArray[np.int64]:
             import pandas as pd
 
             found = np.sort(pd.Series(rows, index=times).sort_index().loc[first:last])
+            read = f", read as {_as_read(first)} to {_as_read(last)}"
     except (TypeError, ValueError) as error:
         raise ValueError(f"between: expected {what}, got {between!r}") from error
     if not len(found):
         ends = table.labels(0) if times is None else times
-        raise ValueError(f"between: expected {what} from {ends.min()} to {ends.max()}, got {between!r}")
+        raise ValueError(f"between: expected {what} from {ends.min()} to {ends.max()}, got {between!r}{read}")
     return found
+
+
+def _as_read(end: Any) -> str:
+    """A time, or what a text that names one is read as: a day, a month."""
+    import pandas as pd
+
+    try:
+        return str(pd.Period(end)) if isinstance(end, str) else str(end)
+    except ValueError:
+        return repr(end)
 
 
 def _later_rows(table: Table, axis: Axis, steps: Any) -> tuple[NDArray[np.float64], Any]:

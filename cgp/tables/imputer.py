@@ -73,9 +73,10 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         num_inducing: as the regressor's, for many observations over several inputs.
         inference: as the regressor's; "auto" is "laplace" from 51 to 199 observations, as intervals of sums over gaps
             are too narrow where parameters that so few leave open are taken for known.
-        transforms: what makes columns Gaussian, of all or by name (of an array: by number): "log", "box-cox",
-            "yeo-johnson", "logit", "rectified" (for zeros such as no rain, with a probability of their own), an object
-            such as :class:`.BoxCox`, or None. Columns that are not named have "auto", and stay as they are with
+        transforms: what makes columns Gaussian, of all or by name (of an array: by number): "log" (of the value plus a
+            part of the column's deviation, without which values near 0 would be outliers), "box-cox", "yeo-johnson",
+            "logit", "rectified" (for zeros such as no rain, with a probability of their own), an object such as
+            :class:`.BoxCox`, or None. Columns that are not named have "auto", and stay as they are with
             ``dict.fromkeys(table) | {"rain": "log"}``. "auto" leaves a column as it is, unless the likelihood of its
             values given those next to them is clearly higher, or it is often 0, never below, and no other of at most
             fifty columns is correlated with it (then "rectified", without known totals). What is filled is the mean.
@@ -184,10 +185,10 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         cross-validation: each is filled from its own observed values.
 
         Args:
-            X: table with the same columns as in ``fit``; after the fit of a panel, other tables or one.
+            X: table with the same columns as in ``fit``, in any order; after the fit of a panel, other tables or one.
 
         Returns:
-            The table with its gaps filled.
+            The table with its gaps filled, its columns in the order of the fit.
 
         Raises:
             ValueError: if X does not fit.
@@ -304,6 +305,7 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         """A table as numbers; in fit, its axis is kept."""
         check_is_table(X)
         if hasattr(X, "iloc"):
+            X = X if reset else self._in_order(X)
             self._check_names(X if hasattr(X, "columns") else X.to_frame(), reset=reset)
         else:
             options: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
@@ -313,19 +315,24 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
             self._axis: Axis = axis
         return table
 
+    def _in_order(self, X: Any) -> Any:
+        """A frame with its columns in the order of the fit, if they are the same."""
+        names = [*getattr(self, "feature_names_in_", [])]
+        has_all = hasattr(X, "columns") and X.columns.is_unique and {*X.columns} == {*names}
+        return X[names] if has_all and [*X.columns] != names else X
+
     def _check_names(self, frame: Any, *, reset: bool) -> None:
         """Keep the names of columns, or refuse others."""
         try:
             validate_data(self, frame, reset=reset, skip_check_array=True)
-        except ValueError as error:
+        except ValueError:
             names = [*getattr(self, "feature_names_in_", [])]
             strange = [name for name in frame if name not in names]
             if reset or not names:
                 raise
             raise ValueError(
-                f"X: expected the columns of the fit in their order, {names}, got {[*frame]}{meant(strange, names)}.\n"
-                f"{error}"
-            ) from error
+                f"X: expected the columns of the fit, {names}, got {[*frame]}{meant(strange, names)}"
+            ) from None
 
     def _learn(self, table: Table, sums: Sums | None, summed: Sequence[int]) -> None:
         """Fit to a table and to sums of some of its columns."""

@@ -113,12 +113,15 @@ class FilledPanel:
         drawn = [table.draws(count, seed) for table, seed in zip(self.tables, seeds, strict=True)]
         return [self.form.joined(each) for each in zip(*drawn, strict=True)]
 
-    def aggregate(self, by: Any, how: str, weights: Any, *, include_noise: bool, steps: Any = 0) -> Aggregate:
+    def aggregate(
+        self, by: Any, how: str, weights: Any, level: float | None, *, include_noise: bool, steps: Any = 0
+    ) -> Aggregate:
         """Sums or means of each table."""
         if steps != 0:
             raise ValueError(f"steps: expected 0 for a panel, got {steps}: rows of NaN at a table's end are summed")
-        sums = [table.aggregate(by, how, weights, include_noise=include_noise) for table in self.tables]
-        return Aggregate(*(self.form.joined(side) for side in zip(*sums, strict=True)))
+        sums = [table.aggregate(by, how, weights, level, include_noise=include_noise) for table in self.tables]
+        names = ("value", "std", "absent", *(() if level is None else ("lower", "upper")))
+        return Aggregate(**{name: self.form.joined([getattr(each, name) for each in sums]) for name in names})
 
     def forecast(self, steps: Any, level: float) -> Any:
         """Refused: a table's law has its rows only."""

@@ -149,6 +149,8 @@ _LEFT_OUT = "table.left_out"
 
 def write_imputer(imputer: Any, folder: str | Path) -> None:
     """Write a fitted imputer to a folder."""
+    if Path(folder).exists() and not Path(folder).is_dir():
+        raise ValueError(f"folder: expected a folder, or the place of a new one, got a file, {str(folder)!r}")
     if hasattr(imputer, "panel_"):
         _write_panel(imputer, folder)
         return

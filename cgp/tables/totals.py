@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from cgp.regression import Posterior
 from cgp.spelling import counted, said_times
 from cgp.warning import warn_user
 
-from .frames.beside import beside
+from .frames.beside import beside, column_of, is_name
 from .frames.periods import PERIODS, period_of
 from .transforms.columns import TransformedPosterior
 
@@ -21,12 +22,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Aggregate",
     "Bins",
+    "absent_rows",
     "bins_of",
     "calendar_bins",
     "checked_weights",
-    "sums_over",
+    "ends_of",
+    "shares_of",
     "totals_of",
-    "warn_of_absent_rows",
     "warn_of_partial_bins",
 ]
 
@@ -48,19 +50,41 @@ class Bins(NamedTuple):
     labels: Any
 
 
-class Aggregate(NamedTuple):
-    """Sums or means of each column in each bin.
-
-    Attributes:
-        value: in the form of the table, a row for each bin.
-        std: their standard errors, likewise; 0 where nothing is missing.
-    """
-
+class _Moments(NamedTuple):
     value: Any
     std: Any
 
+
+class Aggregate(_Moments):
+    """Sums or means of each column in each bin; ``value, std = ...`` unpacks the first two.
+
+    Attributes:
+        value: in the form of the table, a row for each bin.
+        std: their standard errors, likewise; 0 where nothing is missing, NaN where rows are absent.
+        lower: lower ends of their central intervals, likewise; None where no level was asked for.
+        upper: upper ends.
+        absent: how many rows are absent from each bin, ``(B,)``.
+    """
+
+    def __new__(cls, value: Any, std: Any, lower: Any = None, upper: Any = None, absent: Any = None) -> Self:
+        """The moments, with what is beside them."""
+        result = super().__new__(cls, value, std)
+        result.lower, result.upper, result.absent = lower, upper, absent
+        return result
+
+    lower: Any
+    upper: Any
+    absent: Any
+
     def __repr__(self) -> str:
-        return beside(self)
+        return beside(self, self._ends())
+
+    def __getitem__(self, key: Any) -> Any:
+        """The parts of a column beside each other, by its name; by number, those of the tuple."""
+        return column_of(self, key, self._ends()) if is_name(key) else super().__getitem__(key)
+
+    def _ends(self) -> dict[str, Any]:
+        return {} if self.lower is None else {"lower": self.lower, "upper": self.upper}
 
 
 def bins_of(by: Any, table: Table, labels: Any) -> Bins:
@@ -93,26 +117,33 @@ def bins_of(by: Any, table: Table, labels: Any) -> Bins:
     return Bins(numbers.reshape(-1), names)
 
 
-def warn_of_absent_rows(table: Table, bins: Bins) -> None:
-    """Say which bins lack rows, where those that are there are whole steps apart.
+def absent_rows(table: Table, bins: Bins, by: Any, times: Any) -> NDArray[np.int64]:
+    """How many rows each bin lacks, where those that are there are whole steps apart.
 
     Args:
         table: n rows.
         bins: bins of the rows.
+        by: what they are by. An absent row has no label: it is counted where the rows beside it have the same one.
+        times: of the rows, an index of pandas.
+
+    Returns:
+        ``(B,)``.
 
     Warns:
         UserWarning: if rows are absent: no reading is filled in there.
     """
+    none = np.zeros(len(bins.labels), dtype=np.int64)
     order = np.argsort(table.inputs[:, 0], kind="stable")
     apart = np.diff(table.inputs[order, 0])
     if not (apart > 0.0).any():
-        return
+        return none
     steps = apart / np.median(apart[apart > 0.0])
-    absent = np.round(steps).clip(min=1) - 1
+    absent = np.round(steps).astype(np.int64).clip(min=1) - 1
     if not absent.any() or np.abs(steps - np.round(steps)).max() > _ROUNDING:
-        return
+        return none
     beside = np.flatnonzero(absent)
-    short = np.union1d(bins.numbers[order[beside]], bins.numbers[order[beside + 1]])
+    first, last = bins.numbers[order[beside]], bins.numbers[order[beside + 1]]
+    short = np.union1d(first, last)
     names = ", ".join(said_times(bins.labels[number] for number in short[:_NAMED]))
     count = int(absent.sum())
     what = counted(count, "row is absent and adds", "rows are absent and add")
@@ -120,6 +151,16 @@ def warn_of_absent_rows(table: Table, bins: Bins) -> None:
         f"aggregate: {what} nothing, in or beside the bins {names}{', …' if len(short) > _NAMED else ''}: "
         "table.asfreq(...) before the fit makes them gaps, which are filled"
     )
+    frequency = period_of(by) if isinstance(by, str) else None
+    if frequency is None:
+        same = first == last
+        return np.bincount(first[same], absent[beside][same], len(none)).astype(np.int64)
+    before, length = times[order[beside]], (times[order[beside + 1]] - times[order[beside]]) / (absent[beside] + 1)
+    rows = np.repeat(np.arange(len(beside)), absent[beside])
+    steps_on = np.concatenate([np.arange(1, each + 1) for each in absent[beside]])
+    numbers, labels = calendar_bins(frequency, times.append(before[rows] + length[rows] * steps_on))
+    counts = np.bincount(numbers[len(times) :], minlength=len(labels))
+    return counts[labels.get_indexer(bins.labels)]
 
 
 def warn_of_partial_bins(by: str, times: Any) -> None:
@@ -185,6 +226,47 @@ def totals_of(
     return totals.reshape(count, columns), np.sqrt(variances.clip(min=0.0)).reshape(count, columns)
 
 
+def ends_of(
+    posterior: Posterior | TransformedPosterior,
+    table: Table,
+    bins: Bins,
+    weights: Array,
+    moments: tuple[Array, Array],
+    level: float,
+) -> tuple[Array, Array]:
+    r"""Ends of central intervals of sums of readings, :math:`\mu \pm q\,s`; of transformed columns quantiles of draws.
+
+    Args:
+        posterior: given the table.
+        table: n rows, P columns.
+        bins: bins of the rows.
+        weights: ``(n, P)``.
+        moments: of :func:`totals_of`.
+        level: of the intervals.
+
+    Returns:
+        ``(B, P)`` each.
+    """
+    value, std = moments
+    reach = norm.ppf(0.5 + level / 2) * std
+    low, high = value - reach, value + reach
+    if not isinstance(posterior, TransformedPosterior):
+        return low, high
+    columns = table.values.shape[1]
+    cells = bins.numbers[:, None] * columns + np.arange(columns)
+    curved = np.isin(np.arange(columns), posterior.transforms.changed)
+    uncertain = table.missing & (weights != 0.0) & curved
+    if uncertain.any():
+        rows, outputs = np.nonzero(uncertain)
+        numbers, sums = np.unique(cells[uncertain], return_inverse=True)
+        drawn = posterior.summed_draws(table.inputs[rows], outputs, weights[uncertain], sums.reshape(-1))
+        ends = np.quantile(drawn - drawn.mean(0), [0.5 - level / 2, 0.5 + level / 2], axis=0)
+        settled = std.flat[numbers] == 0.0
+        for side, end in zip((low, high), ends, strict=True):
+            side.flat[numbers] = value.flat[numbers] + np.where(settled, 0.0, end)
+    return low, high
+
+
 def checked_weights(weights: Any, table: Table) -> Array:
     """Weights as ``(n, P)``.
 
@@ -233,11 +315,25 @@ def _by_label(values: Any, table: Table, name: str) -> Any:
     return values.loc[index]
 
 
-def sums_over(bins: Bins, values: Array) -> Array:
-    """Values ``(n, P)`` added up in their bins, ``(B, P)``."""
-    sums = np.zeros((len(bins.labels), values.shape[1]))
-    np.add.at(sums, bins.numbers, values)
-    return sums
+def shares_of(bins: Bins, weights: Array) -> Array:
+    """Weights ``(n, P)`` divided by their sum in each bin, for means.
+
+    Args:
+        bins: of the rows.
+        weights: of the values.
+
+    Returns:
+        ``(n, P)``.
+
+    Raises:
+        ValueError: if a sum is 0.
+    """
+    sums = np.zeros((len(bins.labels), weights.shape[1]))
+    np.add.at(sums, bins.numbers, weights)
+    if not sums.all():
+        empty = bins.labels[np.flatnonzero(~sums.all(axis=1))[0]]
+        raise ValueError(f"weights: expected sums other than 0 for how='mean', got 0 in the bin {str(empty)!r}")
+    return np.asarray(weights / sums[bins.numbers])
 
 
 def calendar_bins(frequency: str, labels: Any) -> Bins:

@@ -1,5 +1,6 @@
 """What :func:`cgp.assess` says of a trained network: its sentence, tables and picture."""
 
+from itertools import islice
 from typing import NamedTuple
 
 import cgp
@@ -23,7 +24,7 @@ class Assessed(NamedTuple):
 
 
 def assess_run(run: Run) -> Assessed:
-    """Assess the network of a run on its test inputs, with its training data and its OOD sets.
+    """Assess the network of a run on its test inputs, with its training data and the first of its OOD sets.
 
     Args:
         run: a complete run that has trained a network.
@@ -35,7 +36,7 @@ def assess_run(run: Run) -> Assessed:
         for part in (splits.train, splits.test)
     )
     sets = (each for each in input_sets(data, splits, run.seed) if each.name.startswith(_OOD))
-    strange = {each.name.removeprefix(_OOD): Batches(each, size) for each in sets}
+    strange = {each.name.removeprefix(_OOD): Batches(each, size) for each in islice(sets, 1)}
     report = cgp.assess(run.model().cpu(), held_out, train=known, ood=strange)
     what = f"cgp.assess on {run.label}, seed {run.seed}, and the {len(splits.test)} labels of its test inputs"
     return Assessed(what, report.sentence, report.table(), as_png(report.plot()))

@@ -1,6 +1,6 @@
 """The pictures of a report: sections of small panels, one per method."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +39,7 @@ class Section(NamedTuple):
     panels: list[Panel]
 
 
-def sections(methods: Methods) -> Iterator[Section]:
+def sections(methods: Methods, *, without: Collection[str] = ()) -> Iterator[Section]:
     """Draw the pictures for which the runs have predictions; runs of one method are drawn together."""
     for name, title, sentence, draw in (
         (
@@ -60,7 +60,7 @@ def sections(methods: Methods) -> Iterator[Section]:
         ("training", "Training", "Negative log-likelihood by epoch.", _training),
     ):
         panels = []
-        for key, results in methods.items():
+        for key, results in methods.items() if name not in without else ():
             figure = draw(key, methods)
             if figure is not None:
                 panels.append(Panel(f"{name}-{key.replace('/', '-')}", results[0].label, as_png(figure)))

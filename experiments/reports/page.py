@@ -28,6 +28,7 @@ __all__ = ["report"]
 _SETS = ("accuracy", "nll", "ece", "brier", "ood_total", "ood_epistemic")
 _DETECTION = {"auroc": "AUROC %", "aupr_in": "AUPR-IN %", "aupr_out": "AUPR-OUT %", "fpr95": "FPR95 %"}
 _BY_KEY = {column.key: column for column in COLUMNS}
+_COMPARED = "The {} kinds of attention compared (NLL, the surprise at the true answers, in nats: less is better):"
 _MINOR = 4  # columns after these are hidden on a narrow screen
 
 
@@ -42,7 +43,8 @@ def report(
     """Write `report.html`, `results.csv`, `results.md`, `sets.csv`, `detection.csv` and `pictures/` of complete runs.
 
     Rows of the table are methods, seeds give the spread; the table and the answer are returned for the terminal. A
-    filled table and an assessed network stand before them; the terminal then has only the findings.
+    filled table and an assessed network stand before them; these are then folded, without curves of training, and the
+    terminal has only the findings.
     """
     results = [score(run, protocol) for run in runs]
     by_method = methods(results)
@@ -53,15 +55,15 @@ def report(
         rows = [labels | row for labels, result in zip(key, results, strict=True) for row in getattr(result, name)]
         if rows:
             write_csv(out / f"{name}.csv", rows)
-    drawn = list(sections(by_method))
+    drawn = list(sections(by_method, without=("training",) if filling else ()))
     for panel in (panel for section in drawn for panel in section.panels):
         path = out / "pictures" / f"{panel.name}.png"
         write_atomically(path, partial(Path.write_bytes, data=panel.png))
     write_text(out / "results.md", _markdown(title, sentences, grid))
     write_text(out / "report.html", _page(title, sentences, grid, by_method, drawn, filling, assessed))
-    told = list(_answers(by_method, findings)) if filling else sentences
+    told = [_COMPARED.format(len(by_method)), *_answers(by_method, findings)] if filling else sentences
     words = Text("\n".join(escape(sentence, "terminal") for sentence in told))
-    return [Fitted(grid._replace(title=title), more="report.html"), "", words]
+    return [words] if filling else [Fitted(grid._replace(title=title), more="report.html"), "", words]
 
 
 def _title(by_method: Mapping[str, Sequence[Result]], protocol: str) -> str:
@@ -183,7 +185,7 @@ def _page(
         sections=[section._asdict() | {"panels": list(map(_embedded, section.panels))} for section in drawn],
         details=details,
         record=_origin(next(iter(by_method.values()))[0].run),
-        filling=filling and filling._asdict() | {"data": embedded(filling.png)},
+        filling=filling and filling._asdict() | {"table": embedded(filling.png), "hidden": embedded(filling.weeks)},
         assessed=assessed and assessed._asdict() | {"data": embedded(assessed.png)},
     )
 

@@ -29,6 +29,7 @@ from experiments.runs.run import Run
 __all__ = ["Sweep", "commands"]
 
 _ERROR = "error.txt"
+_FEW = 5  # lines of progress of runs that are alike
 _WORK = "experiments.runs.performing"  # what a worker imports
 
 
@@ -42,7 +43,7 @@ class Sweep:
     out: Path
     trainer: TrainerConfig
     workers: int = 1  # processes; 1 runs in this one
-    are_alike: bool = False  # whether all runs take about as long, so that each says when the last will end
+    are_alike: bool = False  # whether all take about as long: a few lines then say how many are done, and what remains
 
     def __post_init__(self) -> None:
         if self.workers < 1:
@@ -56,7 +57,8 @@ class Sweep:
         ready: list[tuple[str, int]] = []
         running: dict[Future[str | None], tuple[str, int]] = {}
         rounds = math.ceil(len(waiting) / self.workers) if self.are_alike else 1
-        failed, progress = {}, _Progress(len(waiting), is_shown=self.trainer.progress, rounds=rounds)
+        every = math.ceil(len(waiting) / _FEW) if self.are_alike else 1
+        failed, progress = {}, _Progress(len(waiting), is_shown=self.trainer.progress, rounds=rounds, every=every)
         progress.say(f"{len(waiting)} runs, {min(self.workers, len(waiting))} at a time, into {self.out}")
         with progress, _executor(min(self.workers, len(waiting))) as executor:
             while order.is_active():
@@ -72,19 +74,21 @@ class Sweep:
                     folder = waiting[key].folder(self.out)
                     if error is not None:
                         failed[str(folder)] = error
-                    state = "FAILED" if error is not None else f"done{_first_result(Run(folder))}"
-                    progress.count(f"{key[0]} seed {key[1]} {state}")
+                    state = "FAILED" if error is not None else "done"
+                    result = "" if error is not None or self.are_alike else _first_result(Run(folder))
+                    progress.count(f"{key[0]} seed {key[1]} {state}{result}")
         return failed
 
 
 class _Progress:
-    """A line for each run that ends, and on a terminal a bar below them with the time that is left.
+    """A line for each run that ends, or for every few, and on a terminal a bar below with the time that is left.
 
     If runs of about equal length follow each other in several rounds, each line says how long the others will take.
     """
 
-    def __init__(self, total: int, *, is_shown: bool, rounds: int = 1) -> None:
+    def __init__(self, total: int, *, is_shown: bool, rounds: int = 1, every: int = 1) -> None:
         self._total, self._done, self._start, self._rounds = total, 0, time.perf_counter(), rounds
+        self._every = every
         self._is_shown = is_shown and total > 0
         self._bar = tqdm(total=total, desc="runs", leave=False, disable=None if self._is_shown else True)
 
@@ -105,7 +109,8 @@ class _Progress:
         self._bar.update()
         self._done += 1
         took = time.perf_counter() - self._start
-        self.say(f"{self._done} of {self._total}: {what}, {took:.0f} s{self._remaining(took)}")
+        if self._done % self._every == 0 or self._done == self._total:
+            self.say(f"{self._done} of {self._total}: {what}, {took:.0f} s{self._remaining(took)}")
 
     def _remaining(self, took: float) -> str:
         """How long the rounds that are left take, if each takes as long as those so far."""

@@ -141,8 +141,8 @@ def test_a_place_that_cannot_be_written_is_one_line(out, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("share", "words"),
     [
-        (0.99, "About 4 minutes on two quiet cores. "),
-        (0.4, "About 4 minutes on two quiet cores; this one gave us 40% of its time, so rather 10. "),
+        (0.99, "About 4 minutes on two quiet cores"),
+        (0.4, "About 4 minutes on two quiet cores; this one gave us 40% of its time, so rather 10"),
     ],
 )
 def test_the_demo_says_how_long_it_takes_on_a_busy_machine(share, words):

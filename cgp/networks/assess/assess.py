@@ -335,11 +335,14 @@ def _moved(name: str, data: Any, model: nn.Module, known: Sequence[int]) -> Iter
     for batch in batches(data):
         if known and not _forms(batch.inputs):
             _refuse_other_kind(name, f"a {type(batch.inputs).__name__} without tensors")
-        first += check_finite_inputs(model, batch.inputs, f"ood[{name!r}]", first)
+        count = check_finite_inputs(model, batch.inputs, f"ood[{name!r}]", first)
+        if not count and _forms(batch.inputs):
+            raise ValueError(f"ood[{name!r}]: expected at least one input in each batch, got none")
+        first += count
         keys += keys_of(batch)
         yield Batch(*to_device(tuple(batch), model_device(model)))
     if batch is None:
-        raise ValueError(f"{name}: expected at least one batch, got none")
+        raise ValueError(f"ood[{name!r}]: expected at least one batch, got none")
     check_apart(f"ood[{name!r}]", keys, known)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from importlib.util import find_spec
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -31,12 +33,18 @@ from cgp.spelling import counted, meant
 
 from .claims import FEWEST_LABELS, FEWEST_WRONG, LEAST_NATS, Detection, Sets, best_detector
 from .words import about_detection, about_methods, tables
+from .written import write
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
 __all__ = ["Assessment", "Choice", "Detection"]
+
+
+_OF_VERDICTS = ("is_clear", "errors_needed", "is_at_chance", "is_useless", "tells_nothing", "has_enough_labels")
+_INNER = {"beyond", "least", "outcomes", "groups", "columns", "weights", "keys", "cumulative", "calls", "num_wrong"}
+_INNER |= {*_OF_VERDICTS}
 
 
 class Choice(NamedTuple):
@@ -105,6 +113,10 @@ class Assessment:
         """One line: what is recommended, and by how many labels."""
         labels = counted(self.num_labels, "label" if self.task.has_classes else "row")
         return f"Assessment({', '.join([self.method, *self._named, labels])})"
+
+    def __dir__(self) -> list[str]:
+        """What a reader of a report uses: a completion leaves out what its sentences are made of."""
+        return [name for name in super().__dir__() if name not in _INNER]
 
     def __str__(self) -> str:
         """The tables, the sentence, and the calls that apply the recommendation."""
@@ -267,6 +279,22 @@ class Assessment:
         return f"<section><p>{said}</p><pre>{escape(self.table())}</pre>{image}</section>"
 
     _repr_html_ = to_html
+
+    def save(self, path: str | PathLike[str], **details: Any) -> None:
+        """Write the report, for records and other programs, beside its place first.
+
+        It is not loaded again: pickle keeps the report itself, :func:`cgp.save_pretrained` the model that it advises.
+
+        Args:
+            path: a .json gets the sentence, all scores with their differences, temperatures, and the thresholds of the
+                recommended detectors with formulas and constants, as of ``cgp assess --out``; a .html what
+                :meth:`to_html` has, as a page.
+            **details: further entries of a .json, such as ``model="resnet-3"``; one of the report's own replaces it.
+
+        Raises:
+            ValueError: if the file has another ending, or entries are for a .html.
+        """
+        write(self, Path(path), details)
 
     @property
     def confidences(self) -> dict[str, NDArray[Any]]:

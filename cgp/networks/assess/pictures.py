@@ -14,7 +14,7 @@ from .claims import Detection
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
     from .assessment import Assessment
 
@@ -40,28 +40,46 @@ def drawn(report: Assessment, new: Callable[..., Figure] | None = None) -> Figur
     if report.cumulative:
         with plotting.style():
             figure = new(figsize=(4.2, 3.2), layout="constrained")
-            plotting.interval_coverage(report.cumulative, ax=figure.add_subplot())
+            panel = plotting.interval_coverage(report.cumulative, ax=figure.add_subplot())
+            panel.set_title("Values inside central intervals", loc="left")
         return figure
     methods = list(dict.fromkeys(("as trained", "temperature", report.method)))
     pairs = {method: (report.confidences[method], report.correct[method]) for method in methods}
     with plotting.style():
         figure = new(figsize=(3.2 * len(methods), 5.8), layout="constrained")
         above, below = figure.subfigures(2, 1, height_ratios=(3.0, 2.8), squeeze=False)[:, 0]
-        named: dict[str, Any] = {}
-        for ax, method in zip(above.subplots(1, len(methods)), methods, strict=True):
-            plotting.reliability_diagram(*pairs[method], ax=ax).set_title(method, loc="left")
-            named |= {label: handle for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-            ax.get_legend().remove()
-        above.legend(named.values(), named, loc="outside lower center", ncols=len(named))
-        left, right = (half.subplots() for half in below.subfigures(1, 2))  # names in one leave the other its width
+        _draw_reliability(above, pairs)
+        halves = below.subfigures(1, 2)  # names in one leave the other its width
+        left, right = (half.subplots() for half in halves)
+        _head(halves[0], "Errors among the surest answers")
         plotting.risk_coverage(pairs, ax=left).legend(**_ABOVE)
         if report.detection:
+            _head(halves[1], "Detection of other inputs")
             _draw_detectors(right, report.detection, [*filter(None, report.detectors.values())])
         else:
             right.set_axis_off()
             left.get_legend().remove()
             right.legend(*left.get_legend_handles_labels(), loc="upper left")
     return figure
+
+
+def _draw_reliability(part: SubFigure, pairs: Mapping[str, tuple[Any, Any]]) -> None:
+    """A panel of each method, in the colour that its line has in the other panel, and one legend."""
+    from cgp.plotting import reliability_diagram
+    from cgp.plotting.style import line_look
+
+    named: dict[str, Any] = {}
+    for place, (ax, method) in enumerate(zip(part.subplots(1, len(pairs)), pairs, strict=True)):
+        ax.set_prop_cycle(color=[line_look(place)["color"]])
+        reliability_diagram(*pairs[method], ax=ax).set_title(method, loc="left")
+        named = {label: handle for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)} | named
+        ax.get_legend().remove()
+    part.legend(named.values(), named, loc="outside lower center", ncols=len(named))
+
+
+def _head(part: SubFigure, title: str) -> None:
+    """Say above its legend what a part of the figure shows."""
+    part.suptitle(title, x=0.02, ha="left", fontsize=8)
 
 
 def as_image(report: Assessment) -> str:
@@ -104,7 +122,7 @@ def _draw_detectors(ax: Axes, detection: Mapping[str, Mapping[str, Detection]], 
         if least < _NEAR_CHANCE:
             ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0))
         ax.tick_params(axis="y", length=0)
-    ax.set(xlabel=f"AUROC ± 2 standard errors (chance: {_CHANCE})", yticks=range(len(rows)), yticklabels=rows)
+    ax.set(xlabel=f"AUROC ± 2 standard errors\n(chance: {_CHANCE})", yticks=range(len(rows)), yticklabels=rows)
     ax.set(ylim=(len(rows) - 0.5, -0.5), box_aspect=tall if tall < _LOW else None, anchor="N")
 
 

@@ -179,7 +179,7 @@ def _others(report: Assessment) -> list[str]:
     for kind, (one, several) in verbs.items():
         if found := groups[kind]:
             said.append(f"{' and '.join(found)} {one if len(found) == 1 else several}")
-    first = [f"Beyond it, {words}." for words in said[:1]]
+    first = [f"Beyond {_plain(report)}, {words}." for words in said[:1]]
     rest = [f"{words[0].upper()}{words[1:]}." for words in said[1:]]
     return [" ".join([*first, *rest, *(words for found in better.values() for words in found)])] if said else []
 

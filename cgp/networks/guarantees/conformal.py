@@ -19,6 +19,7 @@ __all__ = [
     "LeastAmbiguous",
     "Regularised",
     "SetScore",
+    "check_labels",
     "conformal_quantile",
     "conformal_sets",
     "label_scores",
@@ -330,6 +331,29 @@ def labels_needed(risk: float, level: float) -> int:
     return math.ceil(math.log(1.0 - level) / math.log1p(-risk))
 
 
+def check_labels(count: int, risk: float, level: float, name: str = "held_out") -> None:
+    """Raise where there are fewer labels than :func:`labels_needed`: no answer could be given, whatever they are.
+
+    Args:
+        count: of held-out labels.
+        risk: r.
+        level: 1 − δ.
+        name: of the argument, for the message.
+
+    Raises:
+        ValueError: if there are.
+
+    Example:
+        >>> check_labels(50, 0.05, 0.95)
+        Traceback (most recent call last):
+        ...
+        ValueError: held_out: expected at least 59 labels to keep to a risk of 0.05 with a confidence of 0.95, got 50
+    """
+    if count < (needed := labels_needed(risk, level)):
+        asked = f"to keep to a risk of {risk:g} with a confidence of {level:g}"
+        raise ValueError(f"{name}: expected at least {needed} labels {asked}, got {count}")
+
+
 def why_none(confidence: Array, correct: Array, risk: float, level: float) -> str:
     """Why :func:`risk_threshold` has no threshold, in words.
 
@@ -340,16 +364,14 @@ def why_none(confidence: Array, correct: Array, risk: float, level: float) -> st
         level: 1 − δ.
 
     Returns:
-        That there are too few labels, or that too many of the answers are wrong, and from which risk on some are given,
-        which no confidence is in, as it is the least that passes.
+        That too many of the answers are wrong, and from which risk on some are given, which no confidence is in, as it
+        is the least that passes.
 
     Example:
-        >>> why_none(np.ones(50), np.ones(50, bool), 0.05, 0.95)
-        'every answer is withheld: a risk of 0.05 with a confidence of 0.95 needs at least 59 held-out labels, got 50'
+        >>> why_none(np.ones(50), np.arange(50) > 24, 0.9, 0.95)
+        'every answer is withheld: of 50 held-out answers 50.0% are wrong, and no share of the surest keeps to ...'
     """
     asked = f"a risk of {risk:g} with a confidence of {level:g}"
-    if len(correct) < (needed := labels_needed(risk, level)):
-        return f"every answer is withheld: {asked} needs at least {needed} held-out labels, got {len(correct)}"
     wrong = f"of {len(correct)} held-out answers {1.0 - correct.mean():.1%} are wrong"
     why = f"every answer is withheld: {wrong}, and no share of the surest keeps to {asked}"
     larger = (percent / 100 for percent in range(math.floor(100 * risk) + 1, 100))

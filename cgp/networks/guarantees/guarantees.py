@@ -17,9 +17,9 @@ from cgp.warning import warn_user
 
 from .conformal import (
     SetScore,
+    check_labels,
     conformal_quantile,
     conformal_sets,
-    labels_needed,
     risk_threshold,
     values_needed,
     why_none,
@@ -235,11 +235,7 @@ class Guarantees:
             raise ValueError(f"risk, level: expected both in (0, 1), got risk={risk!r} and level={level!r}{near}")
         kind = "classification" if self._task.has_classes else self.task
         known, labels = self._known(held_out, level, kind)
-        if len(labels) < (needed := labels_needed(risk, level)):
-            raise ValueError(
-                f"held_out: expected at least {needed} labels to keep to a risk of {risk:g} with a confidence of "
-                f"{level:g}, got {len(labels)}"
-            )
+        check_labels(len(labels), risk, level)
         sureness = _numbers(self._task.sureness(known, tolerance))
         right = self._task.right(known, labels, tolerance).cpu().numpy()
         if right.ndim == 1:

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset
 
 from cgp.networks.model.structural_copy import structural_copy, with_own_buffers
-from cgp.spelling import first_of
+from cgp.spelling import first_of, meant
 
 __all__ = [
     "Batch",
@@ -59,6 +59,7 @@ def call_model(model: nn.Module, inputs: Any, **options: Any) -> Any:
             return model(**inputs, **options)
         return model(*inputs, **options) if isinstance(inputs, tuple | list) else model(inputs, **options)
     except (RuntimeError, IndexError) as error:
+        _refuse_none(model, inputs, error)
         _refuse_other_precision(model, inputs, error)
         _say_shapes(model, inputs, error)
         raise
@@ -112,8 +113,18 @@ def _refuse_other_keys(model: nn.Module, inputs: Any, error: Exception) -> None:
     )
     lacking = [p.name for p in known.values() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
     if strange or not {*lacking} <= {*inputs}:
-        got = ", ".join(map(repr, inputs))
+        advice = meant(strange, known) or (f" (leave out {', '.join(map(repr, strange))})" if strange else "")
+        got = ", ".join(map(repr, inputs)) + advice
         raise ValueError(f"inputs: expected {_said_arguments(model)}, and perhaps 'labels', got {got}") from error
+
+
+def _refuse_none(model: nn.Module, inputs: Any, error: Exception) -> None:
+    """Say that there are no inputs, where a model cannot take none."""
+    given: list[Tensor] = []
+    _each(inputs, lambda tensor: given.append(tensor) if tensor.dim() else None)
+    if given and not any(map(len, given)):
+        got = f"got an empty batch, {tuple(given[0].shape)} (leave it out)"
+        raise ValueError(f"inputs: expected at least one input of {type(model).__name__}, {got}") from error
 
 
 def _refuse_other_precision(model: nn.Module, inputs: Any, error: Exception) -> None:
@@ -137,8 +148,8 @@ def _say_shapes(model: nn.Module, inputs: Any, error: Exception) -> None:
     given: list[str] = []
     _each(inputs, lambda tensor: given.append(f"{tensor.dtype} {tuple(tensor.shape)}"))
     raise type(error)(
-        f"inputs: expected what {type(model).__name__} takes, with examples along the first dimension, got "
-        f"{', '.join(given)} ({error})"
+        f"inputs: expected what {type(model).__name__} takes, with examples along the first dimension (x[None] of one "
+        f"example x), got {', '.join(given)} ({error})"
     ) from error
 
 

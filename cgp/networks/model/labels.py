@@ -122,6 +122,7 @@ def check_logits(logits: Tensor, *, classes_last: bool = False) -> None:
     shape = tuple(logits.shape)
     if len(shape) < 2 or shape[-1] < 2:
         advice = " (for a single logit z pass output=lambda z: torch.cat([0 * z, z], -1))" if shape[-1:] == (1,) else ""
+        advice = advice or (" (of one input x pass x[None])" if len(shape) == 1 else "")
         raise ValueError(f"model: expected logits (N, ..., C >= 2), got shape {shape}{advice}")
     if len(shape) > 3 and not classes_last:
         raise ValueError(
@@ -139,7 +140,7 @@ def check_logits(logits: Tensor, *, classes_last: bool = False) -> None:
 def check_outputs(outputs: Tensor, what: str = "outputs") -> None:
     """Raise unless there is an output ``(N, ..., C >= 1)`` for each input."""
     if outputs.dim() < 2 or not outputs.shape[-1]:
-        advice = " (pass output=lambda out: out[:, None])" if outputs.dim() == 1 else ""
+        advice = " (pass output=lambda out: out[:, None], or of one input x[None])" if outputs.dim() == 1 else ""
         raise ValueError(f"model: expected {what} (N, ..., C >= 1), got shape {tuple(outputs.shape)}{advice}")
 
 

@@ -32,6 +32,7 @@ from .prediction import Prediction, joined, token_layout
 
 __all__ = ["predict", "predict_batches", "with_held_out"]
 
+_DRAWS = 16  # where no other number is asked for
 _START_AMPLITUDE = 0.1  # of cgp.convert
 _CALLER = 6  # frames from a warning to predict's caller: two of torch's decorators lie between them
 
@@ -41,7 +42,7 @@ _CALLER = 6  # frames from a warning to predict's caller: two of torch's decorat
 def predict(
     model: nn.Module,
     inputs: Any,
-    num_samples: int = 16,
+    num_samples: int = _DRAWS,
     *,
     task: str | Task | None = "classification",
     noise: Tensor | float | Callable[[Any], Tensor] | None = None,
@@ -101,7 +102,8 @@ def predict(
             that come with the inputs are no class indices, or the weights of a calibrated model have changed since.
 
     Warns:
-        UserWarning: if there is a single draw of a model that was not calibrated, or the posterior is as wide as
+        UserWarning: if draws were asked for (another number than 16, or ``keep_draws``) of a model without a stochastic
+            layer, or a single one of another that was not calibrated, or the posterior is as wide as
             :func:`cgp.convert` made it, so that its uncertainty means nothing yet.
 
     Note:
@@ -123,7 +125,7 @@ def predict(
 
 @torch.inference_mode(False)
 @torch.no_grad()
-def predict_batches(model: nn.Module, inputs: Any, num_samples: int = 16, **options: Any) -> Iterator[Prediction]:
+def predict_batches(model: nn.Module, inputs: Any, num_samples: int = _DRAWS, **options: Any) -> Iterator[Prediction]:
     """Predict batch by batch, of any number of inputs: what :func:`predict` returns, in parts.
 
     No more than a batch is in memory, if the inputs are a loader or iterator.
@@ -209,7 +211,7 @@ def _predictions(model: nn.Module, inputs: Any, options: _Options) -> Iterator[P
             part.run(model, inside, noises, options.sampling, warns=_CALLER if is_first else None)
             ood = {name: detector.score(model, inside) for name, detector in detectors.items()}
         if is_first:
-            _warn_of_one_draw(model, part)
+            _warn_of_one_draw(model, part, options.num_samples)
             how = ("sampling", "antithetic", "autocast") if part.is_stochastic else ("autocast",)
             method = method_of(model, task)
             source = source_of(model, weights.whole, task, {name: getattr(options, name) for name in how})
@@ -246,8 +248,13 @@ def _noise_of(model: nn.Module, task: Task) -> tuple[Tensor, Callable[[Any], Ten
     return torch.zeros(()) if fitted is None else fitted, None
 
 
-def _warn_of_one_draw(model: nn.Module, part: Draws) -> None:
-    if part.count == 1 and not has_settings(model):
+def _warn_of_one_draw(model: nn.Module, part: Draws, asked: int) -> None:
+    """Warn where draws were asked for and there is one, or where a stochastic layer was drawn once."""
+    if (
+        part.count == 1
+        and not has_settings(model)
+        and (part.is_stochastic or asked not in (1, _DRAWS) or part.keep_draws)
+    ):
         warnings.warn(
             "predict: one draw tells no epistemic uncertainty from the rest (epistemic is None); "
             + ("the model has no stochastic layer" if not part.is_stochastic else "raise num_samples"),
@@ -275,7 +282,7 @@ def _prediction(
     )
 
 
-def with_held_out(model: nn.Module, data: Any, num_samples: int = 16, **options: Any) -> nn.Module:
+def with_held_out(model: nn.Module, data: Any, num_samples: int = _DRAWS, **options: Any) -> nn.Module:
     """A copy of a model that shares its tensors and keeps its prediction of labelled data.
 
     Its predictions then offer :meth:`cgp.Prediction.sets`, :meth:`cgp.Prediction.intervals` and

@@ -13,6 +13,7 @@ from gpytorch.kernels import AdditiveKernel, CosineKernel, Kernel, MaternKernel,
 from numpy.typing import NDArray
 from scipy.ndimage import median_filter
 from scipy.signal import find_peaks, periodogram
+from scipy.stats import norm, rankdata
 from torch import Tensor
 
 from cgp.kernels.base_kernels import BASE_KERNELS
@@ -26,7 +27,7 @@ from .wide import WIDE, factor_start, factors_by_scale
 if TYPE_CHECKING:
     from cgp.regression.observations import Observations
 
-__all__ = ["ABSENT", "MultiScale", "cycle_of", "start_at_factors", "strongest_periods"]
+__all__ = ["ABSENT", "MultiScale", "cycle_of", "stands_out", "start_at_factors", "strongest_periods"]
 
 Array = NDArray[np.float64]
 
@@ -44,6 +45,8 @@ _PERIODS = 10.0  # initial lengthscale of the drift of a cycle, in periods
 
 _NEIGHBOURS = 101  # frequencies whose median is the background
 _HEIGHT = 20.0  # backgrounds; of white noise, one frequency in e^14 reaches this above its median
+_BESIDE, _LOBE = 8, 2  # frequencies on either side, and those between that a line leaks into
+_ABOVE = 14.0  # backgrounds, between which ranks have a line
 _LEAST_CYCLES = 10  # in the whole series
 _LEAST_ROWS = 4  # of a cycle
 _SMALLEST, _LARGEST = 2.0 * _NEIGHBOURS, 2.0e6  # length of the series in steps
@@ -328,18 +331,65 @@ def strongest_periods(inputs: Array, outputs: Array, count: int = 3) -> list[flo
         >>> [round(period, 1) for period in strongest_periods(t, y[:, None])]
         [24.0]
     """
-    steps = np.diff(inputs)
-    step = float(np.median(steps[steps > 0.0])) if (steps > 0.0).any() else 0.0
-    if not _SMALLEST * step < inputs[-1] - inputs[0] < _LARGEST * step:
+    powers, span = _periodograms(inputs, outputs)
+    if not len(powers):
         return []
-    grid = np.arange(inputs[0], inputs[-1], step)
-    powers = np.stack([_power(grid, inputs, column) for column in outputs.T])
     mean, squares = powers.mean(0, keepdims=True), np.arange(1.0, powers.shape[1] + 1.0) ** 2
     lines = _lines(mean, _background(mean), _HEIGHT)
     if not lines and len(powers) > 1:
         backgrounds = np.maximum(_background(powers), _background(powers * squares) / squares)
         lines = _lines(powers, backgrounds, _HEIGHT + math.log2(len(powers)))
-    return [len(grid) * step / line for line in lines[:count]]
+    return [span / line for line in lines[:count]]
+
+
+def stands_out(inputs: Array, outputs: Array, period: float) -> bool:
+    r"""Whether a line stands out of the frequencies beside it, in the ranks of all outputs or of any of them.
+
+    The background is what is between the mean power L of frequencies below it and R of those above it, on a logarithmic
+    scale, so that a slope, of noise of any colour, is no line; and ranks have no tails:
+
+    .. math:: S(f) \ge (h + 2\log_2 P) \sqrt{L R}
+
+    Args:
+        inputs: inputs in increasing order, ``(N,)``.
+        outputs: outputs, NaN where missing, ``(N, P)``.
+        period: of the line.
+
+    Returns:
+        Whether it does.
+
+    Example:
+        >>> t = np.arange(600.0)
+        >>> y = np.random.default_rng(0).normal(size=600).cumsum() / 30 + np.sin(2 * np.pi * t / 24)
+        >>> stands_out(t, y[:, None], 24.0), stands_out(t, y[:, None], 17.0)
+        (True, False)
+    """
+    powers, span = _periodograms(inputs, _normal_scores(outputs))
+    if not len(powers):
+        return False
+    every = np.concatenate([powers.mean(0, keepdims=True), powers])
+    line = round(span / period)
+    line += int(every[0, line - 1 : line + 2].argmax()) - 1
+    below = every[:, max(line - _LOBE - _BESIDE, 1) : line - _LOBE].mean(1)
+    above = every[:, line + _LOBE + 1 : line + _LOBE + _BESIDE + 1].mean(1)
+    least = _ABOVE + 2.0 * math.log2(len(powers))
+    return bool((every[:, line] >= least * np.sqrt(below * above)).any())
+
+
+def _normal_scores(outputs: Array) -> Array:
+    """Ranks of each column as quantiles of the normal distribution."""
+    ranks = rankdata(outputs, axis=0, nan_policy="omit")
+    return np.asarray(norm.ppf(ranks / (1.0 + (~np.isnan(outputs)).sum(0))))
+
+
+def _periodograms(inputs: Array, outputs: Array) -> tuple[Array, float]:
+    """Of each output, ``(P, F)``, and the span; none of a series too short or too long."""
+    steps = np.diff(inputs)
+    step = float(np.median(steps[steps > 0.0])) if (steps > 0.0).any() else 0.0
+    if not _SMALLEST * step < inputs[-1] - inputs[0] < _LARGEST * step:
+        return np.zeros((0, 1)), 0.0
+    grid = np.arange(inputs[0], inputs[-1], step)
+    return np.stack([_power(grid, inputs, column) for column in outputs.T]), len(grid) * step
 
 
 def _lines(powers: Array, backgrounds: Array, least: float) -> list[float]:

@@ -45,7 +45,8 @@ _LAP = 20
 RACED = 500  # observations that show which start is best; the cost of a step on all is cubic
 _WINDOW = 20
 _TOO_FAR = 10.0
-_CUT_OFF = 1  # scipy's status
+_LEVEL = 50.0  # tolerances of a slope that a failed line search may end at: less than 2e-5 nats a row were left
+_CUT, _CUT_OFF = "cut off", 1  # in words, and scipy's status
 
 
 class Fit(NamedTuple):
@@ -190,9 +191,11 @@ def learned_parameters(module: torch.nn.Module) -> list[Tensor]:
 def reported(fit: Fit) -> Fit:
     """Warn of a fit that stopped before convergence."""
     if not fit.converged:
+        more = f"; inference=MAP(max_steps={2 * fit.steps}) takes more steps" if fit.message.startswith(_CUT) else ""
         warn_user(
-            f"The fit has not converged: {fit.message} at {fit.loss:.5g} nats per row. "
-            "Allow more steps, or standardise the data; predictions are usable but not the best.",
+            f"The fit has not converged: {fit.message} at {fit.loss:.5g} nats per row. What it predicts may be used, "
+            "and might be better: leave out a column that follows exactly from another one, take logarithms of one "
+            f"whose values differ by orders of magnitude{more}",
             ConvergenceWarning,
         )
     return fit
@@ -256,8 +259,10 @@ def _run(evaluate: _Loss, start: Vector, steps: int, tolerance: float, before: i
         vector, won, value, count = result.x, value - float(result.fun), float(result.fun), count + int(result.nit)
         if result.status == _CUT_OFF:
             break
-    converged = count < steps and settled
-    reason = "cut off" if count >= steps or result.status == _CUT_OFF else "the line search failed"
+    # Rounding hides the last of the descent: nothing was won with empty memory, on ground that is nearly level.
+    level = won < tolerance and float(np.abs(result.jac).max()) < _LEVEL * tolerance
+    converged = count < steps and (settled or level)
+    reason = _CUT if count >= steps or result.status == _CUT_OFF else "the line search failed"
     message = "the loss stands still" if converged else f"{reason} after {before + count} steps"
     finite = evaluate.value(vector) < math.inf
     return _Run(vector, Fit(value if finite else math.inf, before + count, converged, message))

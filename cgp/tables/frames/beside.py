@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["beside"]
+from cgp.spelling import meant
+
+__all__ = ["beside", "column_of", "is_name"]
 
 
-def beside(result: Any) -> str:
+def beside(result: Any, further: dict[str, Any] | None = None) -> str:
     """The ``repr`` of a named tuple of frames, or series, alike: the fields of a column beside each other.
 
     Args:
         result: a named tuple.
+        further: fields that it has besides.
 
     Returns:
         A line for each row, each column in it; a tuple of anything else is written as Python does.
@@ -31,7 +34,7 @@ def beside(result: Any) -> str:
         0     1     3     0     5
         1     2     4     0     5
     """
-    fields = result._asdict()
+    fields = result._asdict() | (further or {})
     first, *others = fields.values()
     if not all(hasattr(each, "iloc") for each in (first, *others)):
         return f"{type(result).__name__}({', '.join(f'{name}={each!r}' for name, each in fields.items())})"
@@ -44,3 +47,47 @@ def beside(result: Any) -> str:
         whole = whole.reorder_levels([*range(1, whole.columns.nlevels), 0], axis=1)
     shown = pd.options.display
     return whole.to_string(max_rows=shown.max_rows, min_rows=shown.min_rows, line_width=shown.width)
+
+
+def is_name(key: Any) -> bool:
+    """Whether a key is the name of a column, and no number or slice of a tuple."""
+    return isinstance(key, str)
+
+
+def column_of(result: Any, name: Any, further: dict[str, Any] | None = None) -> Any:
+    """The fields of one column of a named tuple of frames alike.
+
+    Args:
+        result: a named tuple.
+        name: of the column.
+        further: fields that it has besides.
+
+    Returns:
+        A frame with a column for each field.
+
+    Raises:
+        KeyError: if there is no such column.
+
+    Example:
+        >>> from typing import NamedTuple
+        >>> import pandas as pd
+        >>> class Ends(NamedTuple):
+        ...     lower: object
+        ...     upper: object
+        >>> column_of(Ends(pd.DataFrame({"a": [1, 2]}), pd.DataFrame({"a": [3, 4]})), "a")
+           lower  upper
+        0      1      3
+        1      2      4
+    """
+    fields = result._asdict() | (further or {})
+    names = [*getattr(next(iter(fields.values())), "columns", [])]
+    if name not in names:
+        said = (
+            f"one of the columns {names}"
+            if names
+            else f"a field, such as .{next(iter(fields))}, of what has no columns"
+        )
+        raise KeyError(f"expected {said}, got {name!r}{meant([name], names)}")
+    import pandas as pd
+
+    return pd.concat({field: each[name] for field, each in fields.items()}, axis=1)

@@ -58,12 +58,12 @@ class BelowZeroWarning(UserWarning):
 
     Example:
         >>> print(BelowZeroWarning("a value in 'no'", {"no": "box-cox"}))
-        X: below 0, where no observed value is: a value in 'no'; if none can be, transforms={'no': 'box-cox'} has none
+        table: below 0, where no observed value is: a value in 'no'; if none can be, transforms={'no': 'box-cox'} has none
     """
 
     def __init__(self, said: str, transforms: Mapping[Any, str]) -> None:
         advice = f"if none can be, {transforms=!r} has none"
-        super().__init__(f"X: below 0, where no observed value is: {said}; {advice}")
+        super().__init__(f"table: below 0, where no observed value is: {said}; {advice}")
         self.said, self.transforms = said, transforms
 
 
@@ -95,7 +95,9 @@ def check_columns(values: Array, names: list[Any], summed: Sequence[int] = ()) -
     seen = [p for p, column in enumerate(values.T) if not np.isnan(column).all()]
     lost = [name for p, name in enumerate(names) if p not in {*seen, *summed}]
     if lost or not seen:
-        raise ValueError(f"X: expected at least one value in each column, got none in {lost or names}: leave them out")
+        raise ValueError(
+            f"table: expected at least one value in each column, got none in {lost or names}: leave them out"
+        )
     warn_of_constants(values[:, seen], [names[p] for p in seen])
     warn_of_few(values[:, seen], [names[p] for p in seen])
 
@@ -104,7 +106,7 @@ def warn_of_codes(values: Array, names: Sequence[Any]) -> None:
     """Warn of values ``(n, P)`` that look like codes for what is missing, with what to do."""
     for code, columns in suspected_codes(values).items():
         warn_user(
-            f"X: {code:g} repeats far from all other values in {[names[p] for p in columns]}; if it stands for "
+            f"table: {code:g} repeats far from all other values in {[names[p] for p in columns]}; if it stands for "
             f"what is missing, say so: missing_values={code:g}"
         )
 
@@ -115,7 +117,7 @@ def warn_of_constants(values: Array, names: Sequence[Any]) -> None:
     if constant.any():
         named = [name for name, flag in zip(names, constant, strict=True) if flag]
         warn_user(
-            f"X: only one value in {named}: gaps are filled with it, and their "
+            f"table: only one value in {named}: gaps are filled with it, and their "
             "standard deviations say nothing, as how far the column varies is not known; leave it out"
         )
 
@@ -128,7 +130,7 @@ def warn_of_few(values: Array, names: Sequence[Any]) -> None:
         columns = np.flatnonzero(few).tolist()
         said = (f"{names[p]!r} has {counts[p]} values and {missing[p]} gaps" for p in columns)
         warn_user(
-            f"X: {first_of(said, _NAMED)}: most of what is filled there is a guess, and how far it may be wrong is "
+            f"table: {first_of(said, _NAMED)}: most of what is filled there is a guess, and how far it may be wrong is "
             "one, too: leave such a column out unless others say what it is"
         )
 
@@ -219,13 +221,13 @@ def warn_of_repeats(table: Table, before: Sequence[Table] = (), *, is_time: bool
         times = table.labels(0)[repeats]
         if is_time and table.has_index and are_set_back(times):
             warn_user(
-                f"{'rows' if before else 'X'}: {rows_repeat} a time, in a night when clocks are set back: both are "
+                f"{'rows' if before else 'table'}: {rows_repeat} a time, in a night when clocks are set back: both are "
                 "readings, and count; table.tz_localize('Europe/Berlin', ambiguous='infer') tells them apart"
             )
             return
         keep = "rows[~rows.index.isin(table.index)]" if before else "table[~table.index.duplicated()]"
         warn_user(
-            f"{'rows' if before else 'X'}: {rows_repeat} a {'time' if is_time else 'label of the index'}"
+            f"{'rows' if before else 'table'}: {rows_repeat} a {'time' if is_time else 'label of the index'}"
             f"{', with the same values' if is_same else ''}: {they}; {keep} leaves them out if they are no others"
         )
 
@@ -239,8 +241,8 @@ def warn_of_strangers(values: Array, known: Array, names: Sequence[Any]) -> None
     for column in np.flatnonzero(far.any(axis=0)).tolist():
         code = values[far[:, column], column][0]
         warn_user(
-            f"X: {code:g} in {names[column]!r} is farther from all values before than {_FAR:g} times their range; if "
-            f"it stands for what is missing, say so: missing_values={code:g}"
+            f"table: {code:g} in {names[column]!r} is farther from all values before than {_FAR:g} times their range; "
+            f"if it stands for what is missing, say so: missing_values={code:g}"
         )
 
 
@@ -268,7 +270,7 @@ def warn_of_uneven_errors(errors: Array, names: Sequence[Any], labels: Any, *, i
             (when,) = said_times([labels[known[row]]])
             side, other = (f"from {when} on", "before") if factor > 1 else (f"before {when}", "from then on")
             warn_user(
-                f"X: errors of {name!r} are {max(factor, 1 / factor):.1f} times as large "
+                f"table: errors of {name!r} are {max(factor, 1 / factor):.1f} times as large "
                 f"{side} as {other}, and their standard deviation is one for all rows: "
                 f"intervals are too narrow where they are large ({advice})"
             )

@@ -155,6 +155,14 @@ class Table(NamedTuple):
             return type(self.given)(values[:, 0], index=index, name=self.given.name)
         return type(self.given)(values, index=index, columns=self.given.columns[self.positions])
 
+    def labelled(self, values: Array, index: Any) -> Any:
+        """One value for each label, as a series where the table is one of pandas."""
+        if not hasattr(self.given, "iloc"):
+            return values
+        import pandas as pd
+
+        return pd.Series(values, index=index, name="absent rows")
+
 
 def check_is_table(given: Any) -> None:
     """Refuse what is no table: a path, nothing, a number, a mapping."""

@@ -16,10 +16,11 @@ from cgp.comparisons import Difference, aligned, critical_value
 from cgp.extras import needs_extra
 from cgp.spelling import counted, listed
 from cgp.tables.conformal import Conformal, interval_scores
+from cgp.tables.frames.table import read_table
 from cgp.tables.masking import HiddenBlocks
 
 from .baselines import UncertainImputer
-from .scores import Strata
+from .scores import Strata, mean_over_blocks
 from .trials import Trial
 
 if TYPE_CHECKING:
@@ -30,9 +31,11 @@ __all__ = ["FEWEST_BLOCKS", "LEAST_GAIN", "GapReport"]
 LEAST_GAIN = 0.02
 """Smallest gain in NLL that a less simple method is worth, in nats a value."""
 
-_ONE_ERROR = float(norm.sf(1.0))
+_ONE_ERROR, _REACH = float(norm.sf(1.0)), float(norm.ppf(0.975))
 _LEAD = 2.0  # standard errors from which a lead is named although it is not shown
 _NAMED = 0.9  # of a squared error, below which a lower one is named although it may be chance
+
+_PANELS = 4  # of columns in their own units
 
 FEWEST_BLOCKS = 10
 """Hidden blocks below which nothing is claimed."""
@@ -93,7 +96,7 @@ class GapReport:
 
     @property
     def sentence(self) -> str:
-        """The recommended method, and its lead over the others."""
+        """The recommended method, why, and what to do to know more."""
         return " ".join([self._advice(), *self._limits()])
 
     def nll(self, method: str, label: str | None = None) -> float:
@@ -237,26 +240,64 @@ class GapReport:
 
     _repr_html_ = to_html
 
-    def plot(self) -> Figure:
-        """Draw the NLL of every method by class of gap, with twice the standard error of its mean.
+    def plot(self, what: str = "distance") -> Figure:
+        """Draw how near the fills of every method are, and whether its intervals are as wide as they should be.
 
-        The recommended method is orange, and a dashed line in each panel; a circle is one that was ahead of it in the
-        mean by two standard errors, of too few blocks to be sure.
+        "distance" is the mean distance from the hidden values, a panel for each column in its own unit (of more than
+        four columns one panel, in standard deviations of the columns), and the share of hidden values inside 95 %
+        intervals beside a line at 95 %. "NLL" is the score that counts both, a panel for each class of gaps; a circle
+        is a method that was ahead of the recommended one by two standard errors, of too few blocks to be sure. The
+        recommended method is orange, and a dashed line; bars are two standard errors to either side.
+
+        Args:
+            what: "distance" or "NLL".
 
         Returns:
-            A figure with a panel for each class.
+            A figure.
+
+        Raises:
+            ImportError: if matplotlib is not installed.
+            ValueError: if it is neither.
         """
         with needs_extra("plot", "GapReport.plot"):
             from cgp import plotting
 
-        panels = {
-            f"{_described(label, chr(10))}\n{counted(self._strata(label).num_blocks, 'block')}": {
-                name: self._strata(label).difference(trial.scores.nll)[0] for name, trial in self.trials.items()
+        if what not in ("distance", "NLL"):
+            raise ValueError(f"what: expected 'distance' or 'NLL', got {what!r}")
+        if what == "NLL":
+            panels = {
+                f"{_described(label, chr(10))}\n{counted(self._strata(label).num_blocks, 'block')}": {
+                    name: self._strata(label).difference(trial.scores.nll)[0] for name, trial in self.trials.items()
+                }
+                for label in self.strata.weights
             }
-            for label in self.strata.weights
-        }
-        axes = plotting.method_scores(panels, xlabel="NLL in nats", chosen=self.method, ahead=self._leader())
+            return plotting.method_scores(panels, xlabel="NLL in nats", chosen=self.method, ahead=self._leader())[
+                0
+            ].figure
+        shares = {name: np.abs(trial.standardised) <= _REACH for name, trial in self.trials.items()}
+        inside = self._over_blocks(self.hidden.columns >= 0, shares)
+        label = "mean distance of fills from hidden values"
+        axes = plotting.method_scores(self._distances(), xlabel=label, chosen=self.method, inside=inside)
         return axes[0].figure
+
+    def _distances(self) -> dict[str, dict[str, tuple[float, float]]]:
+        """Mean distances from hidden values: of each column in its unit, or of many in their standard deviations."""
+        table, _ = read_table(self.table, self.options.get("inputs"), self.options.get("missing_values", np.nan))
+        columns, said = self.hidden.columns, getattr(self.table, "attrs", {}).get("units", {})
+        titles = [f"{name} ({said[name]})" if name in said else str(name) for name in table.names]
+        parts = {title: (columns == p, table.units[p]) for p, title in enumerate(titles) if (columns == p).any()}
+        if len(parts) > _PANELS:
+            parts = {"in standard deviations": (columns >= 0, 1.0)}
+        return {
+            f"{title}\n{counted(len(np.unique(self.hidden.blocks[which])), 'block')}": self._over_blocks(
+                which, {name: unit * np.abs(trial.errors) for name, trial in self.trials.items()}
+            )
+            for title, (which, unit) in parts.items()
+        }
+
+    def _over_blocks(self, which: Any, scores: dict[str, Any]) -> dict[str, tuple[float, float]]:
+        """Of each method the mean of scores of some of the hidden values, with its standard error."""
+        return {name: mean_over_blocks(values[which], self.hidden.blocks[which]) for name, values in scores.items()}
 
     def _interval_rows(self) -> list[list[str]]:
         rows = [[f"95 % intervals of {self.method}", "coverage", "width", "conformal coverage", "width"]]
@@ -266,30 +307,40 @@ class GapReport:
         return rows
 
     def _advice(self) -> str:
-        """The method, which one was ahead of it, and those that it is better than."""
+        """The method, why, and what to do to know more."""
+        if self.strata.num_blocks < FEWEST_BLOCKS:
+            few = self._are_few(self.strata.num_blocks, "")
+            return f"Use {self.method}, the default: {few} to compare by ({FEWEST_BLOCKS} are needed). {self._more}."
         method, names = self.method, list(self.trials)
         simpler, leader = names[: names.index(method)], self._leader()
+        leads = [name for name in simpler if not self.is_ahead(method, name) and self._leads(method, name)]
+        reasons = "; ".join(self._reasons(simpler, leads, leader))
+        parts = [f"{_capital(method)} is enough." if reasons and not simpler else f"Use {method}."]
+        parts += [f"{_capital(reasons)}."] if reasons else []
+        if leads or leader is not None:
+            parts.append(f"{self._more}: {self._fewest()}.")
+        return " ".join([*parts, *self._of_values(leader)])
+
+    def _reasons(self, simpler: list[str], leads: list[str], leader: str | None) -> list[str]:
+        """What speaks for the recommended method, and how it differs from others."""
+        method, names = self.method, list(self.trials)
         ahead = [name for name in simpler if self.is_ahead(method, name)]
-        leads = [name for name in simpler if name not in ahead and self._leads(method, name)]
         level = [name for name in simpler if name not in (*ahead, *leads)]
         parts = []
         if self.default in names[names.index(method) + 1 :]:
             loss = self.difference(method, self.default)
-            if any(loss):
-                parts.append(f"Its NLL less that of {self.default} is {loss} nats a value.")
-            else:
-                parts.append(f"Its NLL is that of {self.default}.")
-        if leader is not None:
-            parts.append(f"{_capital(leader)} was ahead of it {self._by(leader, [method])}, but {self._too_few()}")
+            less = f" less that of {self.default} is {loss} nats a value"
+            parts.append(f"its NLL{less if any(loss) else f' is that of {self.default}'}")
         if ahead:
-            parts.append(f"It is ahead of {_others(ahead, simpler)} {self._by(method, ahead)}{self._where(ahead)}.")
+            parts.append(f"it is ahead of {_others(ahead, simpler)} {self._by(method, ahead)}{self._where(ahead)}")
         if leads:
-            parts.append(f"It was ahead of {_others(leads, simpler)} {self._by(method, leads)}, but {self._too_few()}")
+            parts.append(f"it was ahead of {_others(leads, simpler)} {self._by(method, leads)}")
+        if leader is not None:
+            parts.append(f"{leader} was ahead of it {self._by(leader, [method])}")
         if level:
             among = f" among comparisons of {len(names)} methods" if len(names) > 2 else ""
-            parts.append(f"That it differs from {_others(level, simpler)} may be chance{among}.")
-        first = f"{_capital(method)} is enough." if parts and not simpler else f"Use {method}."
-        return " ".join([first, *parts, *self._of_values(leader)])
+            parts.append(f"that it differs from {_others(level, simpler)} may be chance{among}")
+        return parts
 
     def _leader(self) -> str | None:
         """The method of the lowest NLL, if its lead over the recommended one is not shown, but may be seen."""
@@ -305,13 +356,20 @@ class GapReport:
         gain = min((-self.difference(method, name) for name in others), key=lambda each: each.mean)
         return f"by {gain.mean:.3f} ± {gain.error:.3f} nats a value{' or more' * (len(others) > 1)}"
 
-    def _too_few(self) -> str:
-        """The class of gaps with the fewest hidden blocks, and what hides more."""
+    @property
+    def _more(self) -> str:
+        """What hides more blocks."""
+        return f"To be sure, hide more by maskings={2 * (int(self.hidden.maskings.max()) + 1)}"
+
+    def _fewest(self) -> str:
+        """The class of gaps with the fewest hidden blocks, which are too few."""
         counts = {label: self._strata(label).num_blocks for label in self.strata.weights}
         least = min(counts, key=lambda label: counts[label])
-        count, more = counts[least], 2 * (int(self.hidden.maskings.max()) + 1)
-        are = f"{counted(count, 'hidden block')} for {_described(least)} {'is' if count == 1 else 'are'}"
-        return f"{are} too few to be sure: maskings={more} hides more."
+        return self._are_few(counts[least], f" for {_described(least)}")
+
+    @staticmethod
+    def _are_few(count: int, which: str) -> str:
+        return f"{counted(count, 'hidden block')}{which} {'is' if count == 1 else 'are'} too few"
 
     def _of_values(self, leader: str | None) -> list[str]:
         """The method of the lowest squared error, if it is below that of the recommended one clearly, or by a tenth."""
@@ -322,7 +380,7 @@ class GapReport:
         if best == method or (not is_shown and first > _NAMED * second):
             return []
         shown = "" if is_shown or best == leader else ", which may be chance"
-        which = "too" if best == leader else best
+        which = f"{best}, too" if best == leader else best
         return [f"For values alone, {which}: squared error {first:.4f} against {second:.4f}{shown}."]
 
     def _where(self, others: list[str]) -> str:
@@ -339,10 +397,6 @@ class GapReport:
     def _limits(self) -> list[str]:
         """Limits of the comparison."""
         parts = []
-        if self.strata.num_blocks < FEWEST_BLOCKS:
-            count = self.strata.num_blocks
-            shown = f"{counted(count, 'hidden block')} show{'s' * (count == 1)} little"
-            parts.append(f"{shown}: at least {FEWEST_BLOCKS} are needed.")
         if not self.has_gaps:
             parts.append("The table has no gaps: single values and runs of a few lengths were hidden.")
         if self.totals is not None:

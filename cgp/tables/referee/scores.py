@@ -14,7 +14,7 @@ from cgp.comparisons import Difference
 from cgp.tables.frames.gaps import length_bin
 from cgp.tables.transforms.columns import ValueScores
 
-__all__ = ["SCORES", "BlockScores", "Residuals", "Spread", "Strata"]
+__all__ = ["SCORES", "BlockScores", "Residuals", "Spread", "Strata", "mean_over_blocks"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -191,6 +191,28 @@ class Spread(NamedTuple):
     def at(self, distances: Integers, columns: Integers) -> Array:
         """Standard deviations ``(m,)`` of values at distances ``(m,)`` in columns ``(m,)``."""
         return self.sd[np.minimum(length_bin(distances), len(self.sd) - 1), columns]
+
+
+def mean_over_blocks(values: Array, blocks: Integers) -> tuple[float, float]:
+    r"""The mean of values, and its standard error where those of a block vary together.
+
+    .. math:: \frac1m \Big(\frac{B}{B - 1} \sum_b \Big(\sum_{i \in b} (v_i - \bar v)\Big)^2\Big)^{1/2}
+
+    Args:
+        values: ``(m,)``.
+        blocks: the block of each, ``(m,)``, B of them.
+
+    Returns:
+        Both; the error of one block is infinite.
+
+    Example:
+        >>> mean_over_blocks(np.array([1.0, 3.0, 2.0, 6.0]), np.array([0, 0, 1, 2]))
+        (3.0, 1.1456...)
+    """
+    mean = float(np.mean(values))
+    sums = np.bincount(np.unique(blocks, return_inverse=True)[1], values - mean)
+    count = len(sums)
+    return mean, math.sqrt(count / (count - 1) * float(sums @ sums)) / len(values) if count > 1 else math.inf
 
 
 def _mean_of_blocks(values: Array, blocks: Integers) -> tuple[float, int]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
 from scipy.special import factorial
 from scipy.stats import norm
 
@@ -24,6 +25,7 @@ Array = NDArray[Any]
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)  # exact to 1e-9 for logarithms of deviation 2
 _SHARES = _WEIGHTS / _WEIGHTS.sum()
 _LEVELS = (np.arange(400) + 0.5) / 400  # of the quantiles that the CRPS is a mean over
+_DRAWS, _MOST_DRAWN = 4000, 5_000_000  # of sums, and values that are held
 _ORDERS = 12  # of Hermite polynomials, each with its coefficient
 _POLYNOMIALS = np.polynomial.hermite_e.hermevander(_NODES, _ORDERS) / np.sqrt(factorial(np.arange(_ORDERS + 1)))
 
@@ -233,6 +235,15 @@ class TransformedPosterior:
         variances = self.latent.expansion_variances(X, outputs, functions, sums, include_noise=include_noise)
         means = np.stack([np.bincount(sums, weights * each) for each in centres])
         return means.mean(0), variances.mean(0) + means.var(0)
+
+    def summed_draws(self, X: Array, outputs: Array, weights: Array, sums: Array) -> Array:
+        """Joint draws of weighted sums of readings, as in :meth:`totals`, ``(S, A)``."""
+        shares = coo_array((weights, (sums, np.arange(len(X)))), shape=(int(sums.max()) + 1, len(X))).tocsr()
+        source, each = np.random.RandomState(0), int(np.clip(_MOST_DRAWN // len(X), 1, _DRAWS))
+        parts = [
+            (shares @ self.draw_at(X, outputs, each, source, include_noise=True).T).T for _ in range(-(-_DRAWS // each))
+        ]
+        return np.concatenate(parts)
 
     def _expansion(self, mean: Array, sd: Array, outputs: Array) -> tuple[Array, Array]:
         """Means of readings whose transforms have moments ``(S, t)``, and Hermite coefficients, ``(S, K, t)``."""

@@ -48,8 +48,9 @@ def test_the_advice_is_printed_in_numbers(saved, capsys):
         return -log_softmax(held_out["logits"] / temperature, -1)[np.arange(500), held_out["labels"]].mean()
 
     best = minimize_scalar(nll, bounds=(0.1, 20.0), method="bounded").x
-    assert f"Use a temperature of {best:.3g}: it then claims" in printed
-    told = float(printed.partition("Divide the logits by ")[2].partition(",")[0])
+    said = " ".join(printed.split())
+    assert f"Use a temperature of {best:.3g}: it then claims" in said
+    told = float(said.partition("Divide the logits by ")[2].partition(",")[0])
     assert told == pytest.approx(best, rel=1e-3)
     assert f"as trained   {nll(1.0):.4f}" in printed
 
@@ -65,25 +66,35 @@ def test_representation_and_strangers_are_scored(saved, tmp_path, capsys):
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("risk", [0.3, 0.001])
-def test_withheld_answers_keep_to_the_risk(risk, saved, capsys):
+def test_withheld_answers_keep_to_the_risk(saved, capsys):
     """As `abstain(risk=, level=)` on the same held-out labels, which is the oracle."""
     path = saved("held_out.npz", 2000)
-    assert commands.main(["assess", str(path), "--risk", str(risk)]) == 0
+    assert commands.main(["assess", str(path), "--risk", "0.3"]) == 0
     last = " ".join(capsys.readouterr().out.split("\n\n")[-1].split())
     held_out = np.load(path)
     confidence = softmax(held_out["logits"], -1).max(-1)
     right = held_out["logits"].argmax(-1) == held_out["labels"]
-    threshold = cgp.networks.guarantees.conformal.risk_threshold(confidence, right, risk, 0.95)
-    if threshold is None:
-        asked = "a risk of 0.001 with a confidence of 0.95"
-        told = f"Every answer is withheld: {asked} needs at least 2995 held-out labels, got 2000."
-        assert last == told
-    else:
-        printed = float(last.partition("above ")[2].partition(",")[0])
-        assert 0.0 <= printed - threshold < 1e-4
-        np.testing.assert_array_equal(confidence > printed, confidence > threshold)
-        assert f", {100 * (confidence > threshold).mean():.0f} % of the inputs" in last
+    threshold = cgp.networks.guarantees.conformal.risk_threshold(confidence, right, 0.3, 0.95)
+    printed = float(last.partition("above ")[2].partition(",")[0])
+    assert 0.0 <= printed - threshold < 1e-4
+    np.testing.assert_array_equal(confidence > printed, confidence > threshold)
+    assert f", {100 * (confidence > threshold).mean():.0f} % of the inputs" in last
+
+
+def test_a_risk_that_so_few_labels_cannot_guarantee_is_refused(saved, tmp_path, capsys):
+    """In the words of `abstain` in Python, and nothing is written."""
+    path, out = saved("held_out.npz", 300), tmp_path / "report.json"
+    table = tmp_path / "answers.csv"
+    asked = ["--risk", "0.005", "--out", str(out), "--answer", str(path), str(table)]
+    assert commands.main(["assess", str(path), *asked]) == 2
+    told = "expected at least 598 labels to keep to a risk of 0.005 with a confidence of 0.95, got 300"
+    assert f"--risk: {told}" in capsys.readouterr().err
+    assert not out.exists()
+    assert not table.exists()
+    network, batch = torch.nn.Identity(), tuple(torch.from_numpy(np.load(path)[key]) for key in ("logits", "labels"))
+    known, new = cgp.predict(network, [batch]), cgp.predict(network, batch[0][1:])
+    with pytest.raises(ValueError, match=f"held_out: {told}"):
+        new.abstain(risk=0.005, level=0.95, held_out=known)
 
 
 def test_the_reason_for_no_answer_is_that_of_abstain(saved, capsys):
@@ -102,8 +113,7 @@ def test_the_reason_for_no_answer_is_that_of_abstain(saved, capsys):
     assert threshold(right, float(least), 0.95) is not None
     assert threshold(right, round(float(least) - 0.01, 2), 0.95) is None
     network, batch = torch.nn.Identity(), [(torch.from_numpy(held_out["logits"]), torch.from_numpy(held_out["labels"]))]
-    with pytest.warns(UserWarning, match="one draw"):
-        known, new = cgp.predict(network, batch), cgp.predict(network, batch[0][0][1:])
+    known, new = cgp.predict(network, batch), cgp.predict(network, batch[0][0][1:])
     with pytest.warns(UserWarning, match=f"abstain: e{why}"):
         new.abstain(risk=0.05, level=0.95, held_out=known)
 
@@ -241,8 +251,7 @@ def test_sets_are_those_of_the_network_itself_as_in_python(saved, tmp_path, caps
     told = " ".join(capsys.readouterr().out.split())
     assert told.endswith("A set of classes, as trained, holds the right one with a probability of at least 0.9.")
     known, network = (torch.from_numpy(np.load(held_out)[name]) for name in ("logits", "labels")), torch.nn.Identity()
-    with pytest.warns(UserWarning, match="one draw"):
-        held, answers = cgp.predict(network, [tuple(known)]), cgp.predict(network, np.load(new)["logits"])
+    held, answers = cgp.predict(network, [tuple(known)]), cgp.predict(network, np.load(new)["logits"])
     sets = in_sets(rows_of(table))
     np.testing.assert_array_equal(sets, answers.sets(0.9, held_out=held))
     assert 1.0 < sets.sum(1).mean() < 4.0
@@ -273,7 +282,7 @@ def test_the_report_in_numbers_is_enough_for_sets(method, saved, tmp_path):
     ("given", "said"),
     [
         ([], "cgp assess: the following arguments are required: predictions (cgp assess --help lists what there is)"),
-        (["a.npz", "b.npz"], "cgp: unrecognized arguments: b.npz (cgp --help lists what there is)"),
+        (["a.npz", "--b"], "cgp assess: unrecognized arguments: --b (cgp assess --help lists what there is)"),
         (["a.npz", "--risk"], "cgp assess: argument --risk: expected RISK"),
     ],
 )
@@ -300,7 +309,7 @@ def test_the_command_line_of_readme_answers_by_what_is_advised(saved, tmp_path, 
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     line = readme.partition("`cgp assess held_out.npz ")[2].partition("`")[0]
     assert commands.main(["assess", "held_out.npz", *line.replace("0.05", "0.4").split()]) == 0
-    assert capsys.readouterr().out.partition("Use a temperature of ")[2]
+    assert "Use a temperature of " in " ".join(capsys.readouterr().out.split())
     rows = rows_of(tmp_path / "answers.csv")
     assert {*rows["method"]} == {"temperature"}
     assert 0 < rows["withheld"].sum() < len(rows)
@@ -486,6 +495,14 @@ def _saved(row):
         (_GOOD | {"labels": np.zeros(4)}, [], "of integers, got float64 (4,) (save labels.astype(int), from 0 as"),
         (_GOOD | {"labels": np.eye(2)[[0, 1, 1, 0]]}, [], "got float64 (4, 2) (save labels.argmax(1), from 0 as the"),
         (_GOOD | {"labels": np.full(4, "cat")}, [], "got <U3 (4,) (save the number of each class, from 0 as the log"),
+        (_GOOD | {"labels": np.full(4, "a")}, [], "them, or beside them classes=[...], their names in that order)"),
+        (_GOOD | {"labels": np.full(4, "c"), "classes": np.array(["a", "b"])}, [], "columns ('a', 'b'), got 'c'"),
+        (
+            _GOOD | {"classes": np.arange(2)},
+            [],
+            "expected classes (2,), different names as text, got int64 (2,) (save c",
+        ),
+        (_GOOD | {"classes": np.array(["a"])}, [], "expected classes (2,), different names as text, got <U1 (1,) (sa"),
         (_GOOD | {"labels": np.array([0] * 4, object)}, [], "got an array of Python objects (save it .astype(int), or"),
         (_GOOD | {"labels": np.full(4, 2)}, [], "in 0 … 1, got 2 … 2 (leave out inputs of other classes)"),
         (_GOOD | {"labels": np.array([1, 2, 2, 1])}, [], "expected labels in 0 … 1, got 1 … 2 (save labels - 1)"),
@@ -620,12 +637,18 @@ def test_the_label_that_is_no_column_is_named(tmp_path, capsys):
     ("names", "row", "message"),
     [
         ("a b", [0.5, 0.5], "expected labels (4,), got only probabilities (np.savez(file, logits=..., labels=...) wri"),
-        ("id a b label", [7, 0.4, 0.6, 0], "got whole numbers in 'id' alone: call it 'label' if it holds the labels,"),
-        ("id a b label", [7, -0.4, 0.6, 0], "got whole numbers in 'id' alone: call it 'label' if it holds the labels,"),
+        ("n a b label", [7, 0.4, 0.6, 0], "got whole numbers in 'n' alone: call it 'label' if it holds the labels,"),
+        ("n a b label", [7, -0.4, 0.6, 0], "got whole numbers in 'n' alone: call it 'label' if it holds the labels,"),
         ("a b label", [1.5, 0.6, 0], "got rows that sum to 2.1 … 2.1 and values to 1.5: subtract the largest of its"),
         ("a b label", [-0.5, 1.5, 0], "got rows that sum to 1 and -0.5: subtract the largest of its row from each"),
         ("a b label", [60.5, 39.5, 0], "got rows that sum to 100, such as percentages: divide them by 100"),
-        ("file a b label", ["x.png", 0.4, 0.6, 0], "'file': expected numbers of a class, got 'x.png' in line 2 (lea"),
+        ("a b c label", [0.4, 0.6, "5 %", 0], "'c': expected numbers of a class, got '5 %' in line 2 (leave out what"),
+        (
+            "a b target",
+            [0.4, 0.6, "c"],
+            "expected labels that are whole numbers from 0, or columns ('a', 'b'), got 'c'",
+        ),
+        ("a b c y", [0.2, 0.3, 0.5, 0.0], "expected labels (4,), got only probabilities (np.savez(file, logits=..., l"),
         ("a b label", [0.4, "", 0], "'b': expected numbers of a class, got '' in line 2 (leave out what is no class"),
         ("p label", [0.4, 0], "for each of two classes or more, got 'p', 'label' (of one p for the second of two"),
         ("a b label", [0.4, 0.6, "c"], "expected labels that are whole numbers from 0, or columns ('a', 'b'), got 'c'"),
@@ -640,10 +663,84 @@ def test_a_table_that_may_be_read_in_two_ways_is_refused(names, row, message, tm
     assert said.count("\n") == 1
 
 
+@pytest.mark.parametrize("given", [["z.npy", "y.npy"], ["y.npy", "p.npy"]])
+def test_two_arrays_are_logits_or_probabilities_and_labels(given, saved, tmp_path, monkeypatch, capsys):
+    """In any order, and new inputs are an array, too; the report is that of the file that has both."""
+    monkeypatch.chdir(tmp_path)
+    arrays = dict(np.load(saved("both.npz", 300, features=None)))
+    if "p.npy" in given:
+        arrays = {"probabilities": softmax(arrays["logits"], -1), "labels": arrays["labels"]}
+        np.savez("both.npz", **arrays)
+    np.save("z.npy", np.load(saved("new.npz", 300))["logits"])
+    np.save("p.npy", softmax(np.load("z.npy"), -1))
+    np.save("y.npy", arrays["labels"])
+    values = given[0] if given[1] == "y.npy" else given[1]
+    said = []
+    for files, new in ((["both.npz"], "both.npz"), (given, values)):
+        if "both.npz" not in files:
+            np.save(values, arrays["logits" if values == "z.npy" else "probabilities"])
+        assert commands.main(["assess", *files, "--answer", new, "answers.csv"]) == 0
+        said.append((capsys.readouterr().out, (tmp_path / "answers.csv").read_text()))
+    assert said[0] == said[1]
+    for files in (["both.npz", "y.npy"], ["z.npy", "y.npy", "y.npy"]):
+        assert commands.main(["assess", *files]) == 2
+        told = f"cgp assess: expected one file, or two .npy, of logits and of labels, got {' '.join(files)}\n"
+        assert capsys.readouterr().err == told
+
+
+def test_columns_that_are_no_class_name_the_rows_of_answers(tmp_path, capsys):
+    """Texts, and numbers of inputs: in the labelled file they change nothing, nor do labels that are called target."""
+    rng, names = np.random.default_rng(1), ["cat", "dog", "cow"]
+    likely = softmax(2.0 * rng.normal(size=(300, 3)), -1)
+    labels = (np.cumsum(likely, 1) < rng.random((300, 1))).sum(1)
+    plain = written(tmp_path / "plain.csv", [*names, "label"], np.c_[likely, labels].tolist())
+    rows = [[n, f"x{n}.png", *row, "2024-05-01"] for n, row in enumerate(likely.tolist())]
+    head = ["", "filename", *names, "class"]
+    named = [[*row, names[label]] for row, label in zip(rows, labels, strict=True)]
+    full = written(tmp_path / "full.csv", [*head, "target"], named)
+    counted = [[*row, label] for row, label in zip(rows, labels, strict=True)]
+    numbers = written(tmp_path / "numbers.csv", [*head, "y"], counted)
+    new, table, said = written(tmp_path / "new.csv", head, rows), tmp_path / "answers.csv", []
+    for known in (plain, full, numbers):
+        assert commands.main(["assess", str(known), "--answer", str(new), str(table)]) == 0
+        said.append((capsys.readouterr().out, table.read_text()))
+    assert said[1:] == said[:1] * 2
+    found = answered(table)
+    assert [*found[0]][:5] == ["input", "index", "filename", "class (given)", "class"]
+    assert [row["filename"] for row in found] == [row[1] for row in rows]
+    assert [row["index"] for row in found] == [row["input"] for row in found]
+    assert [row["class"] for row in found] == [names[each] for each in likely.argmax(-1)]
+
+
+def test_labels_of_arrays_may_be_names(saved, tmp_path, capsys):
+    """With the names of the classes in their order, which answers and the report have; ids are written, too."""
+    names = np.array(["cat", "dog", "cow", "hen"])
+    held_out = saved("held_out.npz", 300, features=None)
+    plain = dict(np.load(held_out))
+    named = saved("named.npz", 300, **plain | {"labels": names[plain["labels"]], "classes": names, "features": None})
+    new = saved("new.npz", 50, ids=np.arange(100, 150), labels=None, features=None)
+    table, out, said = tmp_path / "answers.csv", tmp_path / "report.json", []
+    for path in (held_out, named):
+        assert commands.main(["assess", *map(str, [path, "--answer", new, table, "--out", out])]) == 0
+        said.append(capsys.readouterr().out)
+        classes = [row["class"] for row in answered(table)]
+    assert said[0] == said[1]
+    assert classes == names[np.load(new)["logits"].argmax(-1)].tolist()
+    assert [row["ids"] for row in answered(table)] == [str(number) for number in range(100, 150)]
+    assert json.loads(out.read_text())["classes"] == names.tolist()
+
+
 def test_one_array_is_refused_with_what_joins_it_to_the_labels(tmp_path, capsys):
     np.save(tmp_path / "p.npy", np.zeros((4, 2)))
     assert commands.main(["assess", str(tmp_path / "p.npy")]) == 2
     assert "got one array: np.savez('p.npz', logits=np.load('p.npy'), labels=...) joins" in capsys.readouterr().err
+
+
+def test_a_file_of_torch_is_refused_with_what_to_save(tmp_path, capsys):
+    torch.save({"logits": torch.zeros(4, 2)}, tmp_path / "held.pt")
+    assert commands.main(["assess", str(tmp_path / "held.pt")]) == 2
+    told = "got a file of torch: np.savez('held.npz', logits=logits.numpy(), labels=labels.numpy())"
+    assert told in capsys.readouterr().err
 
 
 def test_other_files_must_fit_the_labelled_one(saved, capsys):

@@ -14,10 +14,12 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from cgp import __version__, commands
 from cgp.commands.terminal import in_flags
 from cgp.regression import MAP, MultiScale
+from cgp.regression.inference.fitting import Fit, reported
 from cgp.regression.solvers.choice import Cost
 from cgp.tables import read_table
 from cgp.tables.referee.report import GapReport
@@ -87,12 +89,14 @@ def test_only_gaps_change(file, capsys):
 
 
 def test_filled_values_have_the_digits_of_their_column(file):
-    """Standard deviations have them as well, or two digits that count."""
+    """Standard deviations have as many decimals in all rows, for two digits that count."""
     assert run(file, "--std", file.with_name("std.csv")) == 0
     texts, errors = (pd.read_csv(file.with_name(f"{name}.csv"), dtype=str) for name in ("out", "std"))
     assert texts["warm"][5:9].str.fullmatch(r"-?\d\.\d\d").all()
     assert texts["wet"][12:15].str.fullmatch(r"-?\d\.\d{3}").all()
-    assert errors["warm"][:5].eq("0.00").all()
+    assert errors["warm"][:5].astype(float).eq(0.0).all()
+    for name in ("warm", "wet"):
+        assert errors[name].str.partition(".")[2].str.len().nunique() == 1
     assert (errors["warm"][5:9].str.replace(".", "").str.strip("0").str.len() >= 2).all()
 
 
@@ -133,7 +137,17 @@ def test_warnings_name_flags(file, capsys, monkeypatch):
     assert "cgp fill: warning: -5 repeats; say so: --missing -5" in capsys.readouterr().err
 
 
-@pytest.mark.filterwarnings("ignore:X. below 0, where no observed value is:UserWarning")
+def test_a_fit_that_has_not_converged_is_said_in_flags():
+    with pytest.warns(ConvergenceWarning) as caught:
+        reported(Fit(1.0, 3, converged=False, message="cut off after 3 steps"))
+    assert in_flags(str(caught[0].message)) == (
+        "The fit has not converged: cut off after 3 steps at 1 nats per row. What it predicts may be used, and might "
+        "be better: --leave COLUMN for one that follows exactly from another one, --transforms COLUMN=log for one "
+        "whose values differ by orders of magnitude"
+    )
+
+
+@pytest.mark.filterwarnings("ignore:table. below 0, where no observed value is:UserWarning")
 def test_codes_may_be_given_one_after_the_other(tmp_path):
     path = tmp_path / "in.csv"
     path.write_text("t,a\n" + "".join(f"{t},{'ND' if t == 7 else '-999' if t == 9 else t % 5}\n" for t in range(30)))
@@ -154,6 +168,39 @@ def test_sums_means_and_a_forecast(file):
     np.testing.assert_allclose(means["wet"], filled["wet"].mean(), atol=2e-3)
     np.testing.assert_allclose(means["count"], readings()["count"].mean(), atol=5e-3)  # two decimals more than readings
     assert ahead["when"].tolist() == ["2024-01-02 06:00:00", "2024-01-02 07:00:00", "2024-01-02 08:00:00"]
+
+
+@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
+def test_sums_means_and_a_forecast_have_ends_beside_a_level(file):
+    """With or without a file of its own."""
+    folder = file.parent
+    answers = ["--sums", "day", folder / "s.csv", "--means", "day", folder / "m.csv", "--forecast", 3, folder / "f.csv"]
+    for more in ([0.9], [0.9, folder / "ends.csv"]):
+        assert run(file, *answers, "--interval", *more) == 0
+        for name in "smf":
+            found = pd.read_csv(folder / f"{name}.csv")
+            assert [*found][1:5] == ["warm", "warm std", "warm low", "warm high"]
+            reach = 1.6449 * found["warm std"]
+            for end, sign in (("low", -1.0), ("high", 1.0)):
+                np.testing.assert_allclose(found[f"warm {end}"], found["warm"] + sign * reach, rtol=0.02, atol=0.02)
+    assert (folder / "ends.csv").exists()
+
+
+@pytest.mark.filterwarnings("ignore:aggregate")
+@pytest.mark.parametrize("suffix", [".csv", ".xlsx"])
+def test_sums_of_periods_that_lack_rows_have_no_errors(tmp_path, suffix):
+    """They say how many rows; tables that lack none have no such column."""
+    pytest.importorskip("openpyxl")
+    path, sums = tmp_path / "days.csv", tmp_path / f"sums{suffix}"
+    table = pd.DataFrame({"a": np.arange(60) % 7.0 - 3.0}, index=pd.date_range("2024-06-01", periods=60, name="date"))
+    table.iloc[50] = np.nan
+    for rows, absent in ((table, None), (table.drop(table.index[10:13]), [3, 0])):
+        rows.to_csv(path)
+        assert run(path, "--sums", "month", sums, "--interval", 0.95) == 0
+        found = pd.read_csv(sums) if suffix == ".csv" else pd.read_excel(sums)
+        assert found.get("absent rows", pd.Series(dtype=int)).tolist() == (absent or [])
+        for head in ("a std", "a low", "a high"):
+            assert found[head].isna().tolist() == [absent is not None, False]
 
 
 @pytest.mark.parametrize(
@@ -184,10 +231,10 @@ def test_sums_means_and_forecasts_show_two_digits_of_their_errors(file):
     for name in "smf":
         answers = pd.read_csv(file.with_name(f"{name}.csv"), dtype=str)
         for kind, least in (("warm", 2), ("wet", 3)):
-            for value, error in answers[[kind, f"{kind} std"]].to_numpy():
-                decimals, exact = len(value.partition(".")[2]), float(error) == 0.0
-                assert decimals == len(error.partition(".")[2])
-                assert decimals == least + 3 * (name == "m") if exact else float(error) * 10**decimals >= 10
+            (decimals,) = {len(text.partition(".")[2]) for text in answers[[kind, f"{kind} std"]].to_numpy().flat}
+            assert decimals >= least + (name == "m")
+            for error in answers[f"{kind} std"].astype(float):
+                assert error == 0.0 or error * 10**decimals >= 10
 
 
 @pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
@@ -300,7 +347,7 @@ def test_rows_that_sums_lack_are_added_by_a_flag(file, capsys):
     assert "rows that the table lacks are added by --every STEP" in capsys.readouterr().err
 
 
-@pytest.mark.filterwarnings("ignore:X. below 0, where no observed value is:UserWarning")
+@pytest.mark.filterwarnings("ignore:table. below 0, where no observed value is:UserWarning")
 def test_the_last_line_says_which_gaps_are_not_written(tmp_path, capsys):
     """Of series below each other: those without a row, where a picture is asked for, and nothing else is refused."""
     path = tmp_path / "in.csv"
@@ -386,6 +433,8 @@ REFUSED = [
         ["--interval", "y.csv", "0.95"],
         "--interval: expected the level before the file, --interval 0.95 y.csv, got",
     ),
+    (b"a,b\n1,\n3,4\n", ["--interval", "0.9"], "--interval LEVEL FILE, or --sums, --means or --forecast, got a level"),
+    (b"a,b\n1,\n3,4\n", ["--interval", "0.9", "y.csv", "z.csv"], "--interval: expected a level and a file, got"),
     (b"a,b\n1,\n3,4\n", ["--sums", "y.csv", "month"], "--sums: expected the period before the file, --sums month y"),
     (b"a,b\n1,\n3,4\n", ["--forecast", "few", "y.csv"], "--forecast: expected a number of rows, got 'few'"),
     (b"a,b\n1,\n3,4\n", ["--draws", "0", "y.csv"], "--draws: expected a number of draws, got '0'"),
@@ -829,7 +878,7 @@ def test_methods_are_compared_with_totals_known(file, capsys):
     assert run(file, "--totals", path, "--totals-period", "day", "--maskings", 2, "--assess") == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "were hidden with their totals known" in said
-    assert "--maskings 4 hides more" in said
+    assert "hide more by --maskings 4" in said
     assert abs(pd.read_csv(file.with_name("out.csv"))["warm"][:24].sum() - 10.0) < 1e-9
 
 
@@ -846,9 +895,7 @@ def test_answers_that_the_advised_method_has_not_are_by_the_default(file, monkey
     assert "has no answer" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("given", "wanted"), [(["--interval", "0.95"], "LEVEL FILE"), (["--missing"], "CODE [CODE ...]")]
-)
+@pytest.mark.parametrize(("given", "wanted"), [(["--forecast", "3"], "ROWS FILE"), (["--missing"], "CODE [CODE ...]")])
 def test_a_flag_without_what_it_takes_says_what_that_is(given, wanted, file, capsys):
     with pytest.raises(SystemExit):
         run(file, *given)

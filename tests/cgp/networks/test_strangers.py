@@ -14,8 +14,6 @@ from cgp.networks.methods import Method
 from cgp.networks.predict.method import Settings, with_settings
 from cgp.networks.tasks import Classification
 
-pytestmark = pytest.mark.filterwarnings("ignore:predict. one draw")
-
 
 @dataclass
 class Sharpened(Method):

@@ -3,8 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from scipy.stats import binomtest, norm
+from scipy.stats import binomtest
 
 from cgp.networks.tasks.metrics import aurc
 from cgp.plotting import interval_coverage, reliability_diagram, risk_coverage, style
@@ -16,28 +17,40 @@ def heights(container):
     return [bar.get_height() for bar in container]
 
 
+def points(container):
+    """Where the points of an error bar are, and the ends of their intervals."""
+    return np.transpose(container.lines[0].get_data()), [each[:, 1] for each in container.lines[2][0].get_segments()]
+
+
 def test_draws_the_bins():
-    confidence, correct = [0.55, 0.95, 0.85, 0.35], [1, 1, 0, 0]
+    """Accuracy by mean confidence with Wilson's intervals; bins of fewer than five are hollow and have none."""
+    confidence, correct = np.array([0.55, *[0.95] * 3, *[0.85] * 3, 0.35]), np.array([1, 1, 1, 1, 0, 0, 1, 0])
     ax = reliability_diagram(confidence, correct, bins=4)
-    accuracy, over, under, pale = ax.containers
-    assert [bar.get_x() for bar in pale] == [bar.get_x() for bar in accuracy]  # all have fewer than five
-    assert heights(accuracy) == [0, 1, 0.5]
-    assert heights(pale) == pytest.approx([0.35, 1, 0.9])  # the bars alone are pale, and nothing above them
-    assert not any(bar.get_hatch() for bar in pale)
-    assert [bar.get_x() for bar in accuracy] == [0.25, 0.5, 0.75]
-    assert heights(over) == pytest.approx([0.35, 0.4])
-    assert [bar.get_y() for bar in over] == [0, 0.5]
-    assert heights(under) == pytest.approx([-0.45])
-    assert [bar.get_y() for bar in under] == [1]
-    assert max(bar.get_width() for gap in (over, under) for bar in gap) < 0.6 * 0.25  # accuracy is seen beside them
-    assert legend(ax) == ["calibrated", "accuracy", "over-confident", "under-confident", "fewer than 5 inputs"]
-    assert len(ax.lines) + len(ax.containers) + len(ax.collections) == 5  # what is drawn is in the legend
-    assert ax.get_title("right") == "ECE 40.0 %"  # (0.35 + 0.45 + 2 * 0.4) / 4
+    full, few = ax.containers
+    places, (ends,) = points(full)
+    np.testing.assert_allclose(places, [[0.9, 4 / 6]])
+    known = binomtest(4, 6).proportion_ci(0.95, method="wilson")
+    assert ends == pytest.approx([known.low, known.high], abs=1e-6)
+    np.testing.assert_allclose(np.transpose(few.lines[0].get_data()), [[0.35, 0], [0.55, 1]])
+    assert not few.lines[2]
+    assert few.lines[0].get_markerfacecolor() == "white"
+    assert legend(ax) == ["calibrated", "accuracy, 95 % interval", "< 5 inputs"]
+    assert len(ax.lines) == 3  # what is drawn is in the legend
+    assert ax.get_title("right") == "ECE 27.5 %"  # (0.35 + 0.45 + 6 * 0.7 / 3) / 8
     (strip,) = ax.child_axes
-    assert heights(strip.containers[0]) == [1, 1, 2]
+    assert heights(strip.containers[0]) == [1, 1, 6]
     assert strip.get_xlabel() == "Confidence"
     assert [strip.yaxis.get_major_formatter()(tick) for tick in (1, 1000)] == ["1", "1,000"]
     assert ax.get_xlim() == ax.get_ylim() == (0, 1)
+
+
+@pytest.mark.parametrize("count", range(5, 60, 6))
+def test_intervals_of_none_and_of_all_begin_at_their_points(count):
+    """Which rounding would leave outside of them."""
+    for correct, at in ((np.zeros(count), 0.0), (np.ones(count), 1.0)):
+        ax = reliability_diagram(np.full(count, 0.9), correct, ax=Figure().add_subplot())
+        (ends,) = points(ax.containers[0])[1]
+        assert ends[int(at)] == pytest.approx(at, abs=1e-12)
 
 
 @settings(max_examples=20)
@@ -47,7 +60,8 @@ def test_bins_are_those_of_the_metrics(pairs):
     ax = reliability_diagram(confidence, correct, ax=Figure().add_subplot())
     bins = reliability_bins(confidence, correct)
     filled = bins.counts > 0
-    np.testing.assert_allclose(heights(ax.containers[0]), bins.accuracy[filled])
+    drawn = np.concatenate([container.lines[0].get_ydata() for container in ax.containers])
+    np.testing.assert_allclose(np.sort(drawn), np.sort(bins.accuracy[filled]))
     assert heights(ax.child_axes[0].containers[0]) == bins.counts[filled].tolist()
     assert ax.get_title("right") == f"ECE {100 * bins.expected_error:.1f} %"
 
@@ -72,12 +86,14 @@ def test_the_band_of_a_risk_is_wilsons_interval():
     for highlight in (None, "b"):
         ax = risk_coverage(pairs, highlight=highlight, ax=Figure().add_subplot())
         (band,) = ax.collections
-        assert band.get_label() == ("± 2 standard errors" if highlight else "a ± 2 standard errors")
+        assert band.get_label() == ("95 % interval" if highlight else "a, 95 % interval")
+        line = next(line for line in ax.lines if line.get_label().startswith(("AURC", "a (")))
+        assert to_rgb(band.get_facecolor()[0][:3]) == to_rgb(line.get_color())
         confidence, correct = pairs[highlight or "a"]
         wrong, edges = ~correct[np.argsort(-confidence)], band.get_paths()[0].vertices
         for count in (20, 41, 60):
             test = binomtest(int(wrong[:count].sum()), count)
-            ends = test.proportion_ci(2 * norm.cdf(2) - 1, method="wilson")
+            ends = test.proportion_ci(0.95, method="wilson")
             drawn = edges[np.isclose(edges[:, 0], count / 60), 1]
             assert [drawn.min(), drawn.max()] == pytest.approx([ends.low, ends.high])
         assert ax.get_ylim()[1] == pytest.approx(1.2 * max(line.get_ydata().max() for line in ax.lines))
@@ -92,7 +108,7 @@ def test_risk_coverage_starts_at_twenty_answers_if_there_are_more(count, drawn):
 def test_one_method_stands_out():
     pair = ([0.9, 0.6], [True, False])
     ax = risk_coverage({"a": pair, "b": pair, "c": pair}, highlight="b", ax=Figure().add_subplot())
-    assert legend(ax) == ["AURC 250.0 ‰", "± 2 standard errors"]
+    assert legend(ax) == ["AURC 250.0 ‰", "95 % interval"]
     a, b, c = (line.get_color() for line in ax.lines)
     assert a == c != b
 
@@ -117,6 +133,6 @@ def test_the_legend_of_a_reliability_diagram_is_whole(size):
         ax = reliability_diagram(confidence, rng.uniform(size=340) < confidence, ax=figure.add_subplot())
         FigureCanvasAgg(figure).draw()
     legend, strip = ax.get_legend().get_window_extent(), ax.child_axes[0].get_tightbbox()
-    assert len(ax.get_legend().get_texts()) == 5
+    assert len(ax.get_legend().get_texts()) == 3
     assert 0 <= legend.y0 < legend.y1 <= strip.y0
     assert 0 <= legend.x0 < legend.x1 <= figure.bbox.width

@@ -90,9 +90,10 @@ def test_observed_and_filled_values_of_a_short_table_have_dots():
     [
         (np.geomspace(0.02, 400, 8), 0.0, "log", [0.01, 0.1, 1, 10, 100]),
         (np.geomspace(0.02, 400, 8), 0.01, "log", [0.01, 0.1, 1, 10, 100]),  # all above the shift
-        (np.geomspace(0.4, 20, 8), 0.0, "log", [1, 10]),
-        (np.geomspace(2, 8, 8), 0.0, "log", [1, 3]),
+        (np.geomspace(0.4, 20, 8), 0.0, "log", [0.3, 1, 3, 10]),
+        (np.geomspace(2, 8, 8), 0.0, "log", [1, 2, 5]),
         (np.geomspace(6, 8, 8), 0.0, "log", [2, 5]),
+        (np.geomspace(1, 168, 8), 3.28, "log", [1, 3, 10, 30, 100]),  # no value is 0
         (np.append(np.geomspace(0.02, 90, 7), 0.0), 0.05, "function", [0, 0.1, 1, 10, 100]),
         (np.arange(8.0), None, "linear", None),
         (np.arange(8.0) - 1.0, 0.5, "linear", None),
@@ -111,6 +112,9 @@ def test_a_logarithmic_axis_has_round_numbers(values, shift, scale, ticks):
         low, high = ax.get_ylim()
         assert [tick for tick in ax.get_yticks() if low <= tick <= high] == pytest.approx(ticks)
         assert low == 0.0 if scale == "function" else low >= values.min() / 3.5
+        between = [tick for tick in ax.get_yticks(minor=True) if low <= tick <= high]
+        assert bool(between) is (len({np.floor(np.log10(tick)) for tick in ticks if tick}) < 4)  # over few decades
+        assert not any(label.get_text() for label in ax.get_yticklabels(minor=True))
 
 
 def test_a_short_gap_of_a_long_table_is_seen():

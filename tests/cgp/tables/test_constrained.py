@@ -157,6 +157,10 @@ def test_what_comes_out_has_the_totals(fitted, tmp_path):
     assert found.value["rain"].iloc[0] == pytest.approx(totals["rain"].iloc[0], rel=1e-12)
     assert found.value["rain"].iloc[1] == pytest.approx(filled["rain"].sum() - in_gap(filled), rel=1e-10)
     assert found.std["flow"].iloc[1] == 0.0
+    ends = imputer.aggregate(labels, level=0.9)
+    for end in (ends.lower, ends.upper):
+        pd.testing.assert_series_equal(end["rain"].iloc[:1], found.value["rain"].iloc[:1])  # what is known has no width
+    assert ends.lower["rain"]["rest"] < found.value["rain"]["rest"] < ends.upper["rain"]["rest"]
     lower, upper = imputer.interval(0.95)
     assert (lower["rain"].iloc[GAP] > 0).all()
     assert (upper["rain"].iloc[GAP] > filled["rain"].iloc[GAP]).all()

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.signal import lfilter
 
 from cgp import CorrelatedGPImputer
 from cgp.regression import MAP
@@ -56,6 +57,74 @@ def test_long_tables_and_places_are_not_said():
     t = np.arange(2400.0)
     assert said(t, sines(t, 24)) == []
     warn_of_cycles(np.column_stack([t, t])[:400], sines(t, 24)[:400, None], is_time=False)
+
+
+def autocorrelated(rng, rows, columns, share):
+    noise = rng.normal(size=(rows + 500, columns))
+    return lfilter([1.0], [1.0, -share], noise, axis=0)[500:] * np.sqrt(1.0 - share**2)
+
+
+def rain(rng, rows, columns, share):
+    """Zeros on seven of ten days, and a long tail."""
+    return np.expm1(2.0 * (autocorrelated(rng, rows, columns, share) - 0.5).clip(min=0.0))
+
+
+def river(rng, rows, columns):
+    """A reservoir of ten days that rain of the season runs through, rain, temperatures."""
+    season, wet = np.cos(2 * np.pi * np.arange(rows) / 365.25), rain(rng, rows, 1, 0.5)[:, 0]
+    flow = lfilter([0.1], [1.0, -0.9], wet * (1.0 + 0.6 * season)) * np.exp(0.05 * rng.normal(size=rows))
+    warm = 9.0 * season + 2.0 * autocorrelated(rng, rows, 1, 0.75)[:, 0]
+    return np.column_stack([flow, wet, warm, rain(rng, rows, 1, 0.5)])[:, :columns]
+
+
+WITHOUT = {
+    "white": lambda rng, *shape: rng.normal(size=shape),
+    "heavy": lambda rng, *shape: rng.standard_t(2, size=shape),
+    "red": lambda rng, *shape: autocorrelated(rng, *shape, 0.9),
+    "walks": lambda rng, *shape: rng.normal(size=shape).cumsum(0),
+    "rain": lambda rng, *shape: rain(rng, *shape, 0.0),
+    "red rain": lambda rng, *shape: rain(rng, *shape, 0.9),
+    "river": river,
+    "hump": lambda rng, *shape: lfilter([1.0], [1.0, -1.2, 0.5], rng.normal(size=shape), axis=0),
+}
+
+
+def spoken(kind, rows, columns, trials):
+    """How often a cycle is said of tables that have none, with gaps."""
+    rng, count = np.random.default_rng(0), 0
+    for _ in range(trials):
+        table = WITHOUT[kind](rng, rows, columns)
+        for p, first in enumerate(rng.integers(0, rows - 10, columns)):
+            table[first : first + 10, p] = np.nan
+        count += bool(said(np.arange(float(rows)), table, is_time=True))
+    return count
+
+
+@pytest.mark.parametrize("kind", WITHOUT)
+@pytest.mark.parametrize(("rows", "columns"), [(210, 4), (548, 3)])
+def test_tables_without_a_cycle_are_said_to_have_none(kind, rows, columns):
+    assert spoken(kind, rows, columns, 30) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", WITHOUT)
+@pytest.mark.parametrize(("rows", "columns"), [(210, 4), (365, 4), (490, 4), (548, 3), (210, 1), (730, 1), (1900, 1)])
+def test_a_cycle_is_said_of_one_table_in_a_hundred_without(kind, rows, columns):
+    """The figures of docs/notes/regression.md: pytest -m slow -rA."""
+    count = spoken(kind, rows, columns, 200)
+    print(f"{kind}, {rows} rows, {columns} columns: {count} of 200")
+    assert count <= 2
+
+
+@pytest.mark.parametrize("rows", [210, 365, 490])
+def test_a_day_is_said_of_hourly_readings_with_clouds(rows):
+    """Of sunlight with zeros at night, whose strength changes from day to day, beside columns without a cycle."""
+    rng, hours = np.random.default_rng(0), np.arange(float(rows) + 140.0)
+    days = rng.uniform(0.3, 1.0, len(hours) // 24 + 1)[(hours // 24).astype(int)]
+    sun = days * np.maximum(np.sin(2 * np.pi * (hours / 24 - 0.25)), 0.0) ** 1.5
+    table = np.column_stack([sun, autocorrelated(rng, len(hours), 2, 0.9)])
+    (message,) = said(hours / 24, table, is_time=True)
+    assert re.search(r"cycles? of (.* and )?1 d", message)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -257,7 +257,7 @@ def test_sums_without_some_rows_say_so():
         absent.aggregate("MS")
     with pytest.warns(UserWarning, match="3 rows"):
         absent.aggregate("MS", "mean")
-    absent.aggregate("MS", weights=np.ones(57))
+    assert (absent.aggregate("MS", weights=np.ones(57)).std["a"] > 0).tolist() == [False, True]
     CorrelatedGPImputer(**QUICK).fit(table).aggregate("MS")
     CorrelatedGPImputer(**QUICK).fit(table.set_index(days + pd.to_timedelta(np.arange(60) % 7, "h"))).aggregate("MS")
 
@@ -275,3 +275,49 @@ def test_sums_of_periods_seen_in_part_say_so():
         imputer.aggregate("MS", "mean", steps="21D")
     for by in (None, "all", "day", days.month):
         imputer.aggregate(by)
+
+
+@pytest.mark.filterwarnings("ignore:aggregate")
+@pytest.mark.parametrize("how", ["sum", "mean"])
+def test_bins_that_lack_rows_have_no_error(how):
+    """Of calendars exactly those; of labels those on both sides of what is absent."""
+    days = pd.date_range("2024-06-01", periods=90, freq="D", tz="Europe/Zurich")
+    table = pd.DataFrame({"a": np.sin(np.arange(90) / 9.0), "b": 1.0 + np.cos(np.arange(90) / 9.0)}, days)
+    table.iloc[70:72] = np.nan
+    imputer = CorrelatedGPImputer(**QUICK).fit(table.drop(days[[10, 11, 29, 30, 31]]))
+    found = imputer.aggregate("month", how, level=0.9)
+    assert found.absent.tolist() == [3, 2, 0]
+    for part in (found.std, found.lower, found.upper):
+        assert part.isna().to_numpy().tolist() == [[True] * 2] * 2 + [[False] * 2]
+    assert found.value.notna().all().all()
+    by_label = imputer.aggregate(table.drop(days[[10, 11, 29, 30, 31]]).index.month.to_numpy(), how)
+    assert by_label.absent.tolist() == [2, 0, 0]  # the three between June and July have no label
+    assert imputer.aggregate(None, how).std.isna().all().all()
+
+
+def test_intervals_of_sums_are_those_of_the_normal_distribution(imputer):
+    """Where no column is transformed; what is known has none."""
+    found = imputer.aggregate("D", "mean", level=0.9)
+    for end, sign in ((found.lower, -1.0), (found.upper, 1.0)):
+        np.testing.assert_allclose(end, found.value + sign * norm.ppf(0.95) * found.std, rtol=1e-12)
+    assert (found.lower == found.value).to_numpy()[(found.std == 0.0).to_numpy()].all()
+    assert imputer.aggregate("D").lower is None
+    value, std = found
+    assert value is found.value
+    assert std is found.std
+    assert [*found["a"]] == ["value", "std", "lower", "upper"]
+    assert [*imputer.aggregate("D")["a"]] == ["value", "std"]
+    assert "lower" in str(found).splitlines()[1]
+    with pytest.raises(KeyError, match=r"expected one of the columns \['a', 'b', 'n'\], got 'aa'.*did you mean 'a'"):
+        imputer.aggregate("D")["aa"]
+    for wrong, said in (({"level": 95}, "number between 0 and 1, got 95"), ({"include_noise": False}, "None where")):
+        with pytest.raises(ValueError, match=f"level: expected (a )?{said}"):
+            imputer.aggregate("D", **{"level": 0.9} | wrong)
+
+
+def test_a_column_of_an_interval_is_found_by_its_name(imputer):
+    lower, upper = imputer.interval(0.8)
+    pd.testing.assert_frame_equal(imputer.interval(0.8)["b"], pd.DataFrame({"lower": lower["b"], "upper": upper["b"]}))
+    assert [*imputer.forecast(2)["b"]] == ["mean", "std", "lower", "upper"]
+    with pytest.raises(KeyError, match="expected a field, such as .lower, of what has no columns, got 'b'"):
+        CorrelatedGPImputer(**QUICK).fit(frame().to_numpy()).interval(0.8)["b"]

@@ -146,6 +146,10 @@ def test_intervals_and_sums_have_the_form_of_the_panel() -> None:
     assert totals.value[0].shape == (2, P)
     index = _fitted(pd.concat(frames, keys=list("abcdefghijkl")))
     assert index.aggregate("D").value.shape == (12, P)
+    within = index.aggregate("D", level=0.9)
+    assert within.lower.shape == within.upper.shape == (12, P)
+    assert (within.lower < within.value).to_numpy()[(within.std > 0.0).to_numpy()].all()
+    assert within.absent.index.equals(within.value.index)
 
 
 @pytest.mark.parametrize("form", ["array", "list", "index"])

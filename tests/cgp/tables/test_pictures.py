@@ -129,7 +129,11 @@ def test_columns_and_a_time_can_be_chosen_for_a_picture():
         ({"between": day}, r"between: expected \(first, last\), times, got '"),
         ({"between": ("soon", "later")}, r"between: expected \(first, last\), times, got \('soon"),
         ({"between": ("05/03/2022", "2022-04-07")}, r"got '05/03/2022': day or month first\?"),
-        ({"between": ("1999", "2000")}, r"between: expected .*, times from .* to .*, got \('1999"),
+        (
+            {"between": ("1999", "2000")},
+            r"between: expected .*, times from .* to .*, got \('1999', .* read as 1999 to 2000",
+        ),
+        ({"between": ("3 Mar 1999", "April 5 1999")}, r"got \('3 Mar 1999', .*, read as 1999-03-03 to 1999-04-05"),
     ):
         with pytest.raises(ValueError, match=message):
             imputer.plot(Figure(), **wrong)

@@ -70,6 +70,18 @@ def test_every_kind_of_model_is_kept(kind, tmp_path):
     pd.testing.assert_frame_equal(*forecasts, rtol=1e-9)
 
 
+def test_a_file_is_no_folder_to_save_in(tmp_path):
+    """One that was saved in before is written anew."""
+    imputer, file = CorrelatedGPImputer(**QUICK).fit(frame()), tmp_path / "gaps.bin"
+    file.touch()
+    with pytest.raises(
+        ValueError, match="folder: expected a folder, or the place of a new one, got a file, .*gaps.bin"
+    ):
+        imputer.save(file)
+    for _ in range(2):
+        imputer.save(tmp_path / "gaps")
+
+
 def test_units_are_kept_with_further_rows_and_on_disk(tmp_path):
     table, units = frame(), {"a": "m", "n": "µg/m³"}
     table.attrs["units"] = units

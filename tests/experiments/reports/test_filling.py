@@ -1,29 +1,73 @@
 """The demo's table: hidden values are filled, and its numbers are those of an independent computation."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
+from rich.text import Text
 
 from experiments.reports.filling import AIR, _held, fill_air
+from experiments.reports.page import report
+from tests.experiments.reports.saved import find_runs, random_logits, write_run
 
 
-def test_a_table_is_filled_drawn_and_scored(tmp_path):
-    filling = fill_air(tmp_path / "table.png", structure="coregionalised")
-    assert (tmp_path / "table.png").read_bytes() == filling.png
+@pytest.fixture(scope="module")
+def filling(tmp_path_factory):
+    picture = tmp_path_factory.mktemp("demo") / "table.png"
+    filling = fill_air(picture, structure="shared")
+    assert picture.read_bytes() == filling.png
+    return filling
+
+
+def test_a_table_is_filled_drawn_and_scored(filling):
     assert filling.png.startswith(b"\x89PNG")
+    assert filling.weeks.startswith(b"\x89PNG")
     whole = pd.read_csv(AIR, comment="#", index_col="date", parse_dates=True)
-    whole["ozone"] = np.log(whole["ozone"])
     table = whole.copy()
     for column, first in enumerate((14, 7, 0, 21)):  # a week in every four, at other times in each column
         for start in range(first, 153, 28):
             table.iloc[start : start + 7, column] = np.nan
-    hidden = (table.isna() & whole.notna()).to_numpy()
-    assert f"153 days of 4 measurements of the air over New York, {hidden.sum()} values hidden" in filling.what
-    squared = (table.interpolate("time", limit_direction="both") - whole) ** 2 / whole.var(ddof=0)
-    numbers = {row[0].text: float(row[1].text) for row in filling.grid.rows}
-    assert numbers["straight lines"] == pytest.approx(squared.to_numpy()[hidden].mean(), abs=6e-4)
-    assert numbers["cgp"] < min(numbers["straight lines"], numbers["ridge on the other columns"])
-    assert filling.sentences[0].endswith("% intervals, as they should be.")
+    hidden = table.isna() & whole.notna()
+    assert f"{hidden.to_numpy().sum()} values hidden" in filling.what
+    errors = (table.interpolate("time", limit_direction="both") - whole).abs()
+    rows = {row[0].text: [float(cell.text) for cell in row[1:]] for row in filling.errors.rows}
+    assert rows["straight lines"] == pytest.approx(errors.where(hidden).mean().tolist(), abs=0.06)
+    nearest = np.minimum(rows["straight lines"], rows["ridge on the other columns"])
+    assert (np.array(rows["cgp"]) < nearest).all()
+    assert [cell.best for cell in filling.errors.rows[-1]] == [False, True, True, True, True]
+    assert filling.held.endswith("% intervals, as they should be.")
+
+
+def test_means_of_months_have_errors_and_the_truth_where_it_is_known(filling):
+    whole = pd.read_csv(AIR, comment="#", index_col="date", parse_dates=True)
+    true = whole[["wind", "temperature"]].resample("MS").mean()
+    assert filling.means.header == ["", "ozone", "wind", "true", "temperature", "true"]
+    shown = np.array([[cell.text.split(" ± ") for cell in (row[2], row[4])] for row in filling.means.rows], dtype=float)
+    known = np.array([[row[3].text, row[5].text] for row in filling.means.rows], dtype=float)
+    assert known == pytest.approx(true.to_numpy(), abs=0.051)
+    near = np.abs(shown[..., 0] - known) <= 2 * shown[..., 1]
+    assert filling.known == f"{near.sum()} of the 10 means whose truth is known are within two errors of it."
+
+
+def test_a_filled_table_comes_first_and_the_comparison_is_folded(filling, tmp_path):
+    """On the terminal there are only the findings; figures of every network are in folded parts of the page."""
+    made = {name: random_logits(samples=60, seed=place) for place, name in enumerate(("test", "validation"))}
+    for method in ("softmax", "cgp"):
+        write_run(tmp_path, "digits", method, sets=made)
+    shown = report(find_runs([tmp_path]), tmp_path / "out", filling=filling)
+    assert [type(part) for part in shown] == [Text]
+    assert shown[0].plain.startswith("The 2 kinds of attention compared")
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    tables, networks = page.split('id="networks"')
+    assert tables.count("<img") == 2
+    assert "<details" not in tables[tables.index("<body") :]
+    assert networks.index("<details") < networks.index("<img")
+    cards = re.findall(r'<details class="card" id="([a-z-]+)">', networks)
+    assert (cards[0], cards[-1]) == ("numbers", "details")
+    assert {"reliability", "risk-coverage"} <= set(cards)
+    assert "<section" not in networks
+    assert filling.held in tables.replace("&nbsp;", " ")
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,17 @@ def test_runs_that_are_alike_say_what_remains(took, left, monkeypatch, capsys):
     assert lines[-1] == f"7 of 7: run 7 done, {7 * took:.0f} s"
 
 
+def test_many_runs_that_are_alike_have_few_lines(capsys):
+    progress = _Progress(7, is_shown=True, every=3)
+    for number in range(1, 8):
+        progress.count(f"run {number} done")
+    assert [line.partition(" done")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "3 of 7: run 3",
+        "6 of 7: run 6",
+        "7 of 7: run 7",
+    ]
+
+
 def test_commands_leave_out_complete_runs(tmp_path):
     runs = resolve_rows(["cola/softmax", "cola/sgpa"], [0, 1], [], ["training.epochs=3"])
     done = Run(tmp_path / "cola" / "softmax" / "seed-1")

@@ -30,6 +30,7 @@ ABSENT = frozenset(["NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "-nan", "<N
 LIMITS = "<>≤≥"  # before numbers that are limits of what could be measured
 _DECIMALS = 6  # of a column without readings
 _DIGITS = 16  # that a number has
+_BESIDE = 1e-2  # of the largest error, below which one does not decide how many decimals a column has
 _NONE = 1e-6  # of a reading's last digit: what sums that are known leave of their errors
 _NUMBER = re.compile(r"[-+−]?(\d[\d.,'’ \u00a0\u202f\u2009]*|[.,]\d+)([eE][-+]?\d+)?")
 _GROUPS = {" ": " \u00a0\u202f\u2009", "'": "'’"}  # signs that are written for each other
@@ -121,12 +122,24 @@ class Precision(NamedTuple):
         r"""The standard error of a reading from its digits, :math:`10^{-d} / \sqrt{12}` with d decimals."""
         return float(10.0**-self.decimals / np.sqrt(12.0))
 
+    def least(self, errors: NDArray[np.float64]) -> float:
+        """The standard error that the digits of a column of numbers are for, so that all have as many decimals.
+
+        Args:
+            errors: of the numbers, ``(n,)``.
+
+        Returns:
+            The smallest that there is, but for those that are next to nothing beside the largest; 0 if there is none.
+        """
+        some = errors[errors > max(_NONE * 10.0**-self.decimals, _BESIDE * float(errors.max(initial=0.0)))]
+        return float(some.min(initial=np.inf)) if len(some) else 0.0
+
     def write(self, value: float, error: float = 0.0) -> str:
-        """A number as the column writes it, with as many more digits as two of its standard error need.
+        """A number as the column writes it, with as many more digits as two of a standard error need.
 
         Args:
             value: the number.
-            error: its standard error; itself where it is one; 0 for the digits of a reading.
+            error: that of its column (:meth:`least`); 0 for the digits of a reading.
 
         Returns:
             The text.

@@ -150,7 +150,9 @@ class TableFile:
         self._write(self._values(filled, "filled"), self._missing, Path(path), is_error=False)
 
     def write_errors(self, std: Any, path: str | Path) -> None:
-        """Write standard deviations in the places of the values, with their digits: 0 for what was observed.
+        """Write standard deviations in the places of the values, 0 for what was observed.
+
+        A column has as many decimals as two digits of the smallest need.
 
         Args:
             std: as ``frame``.
@@ -221,8 +223,9 @@ class TableFile:
         new: dict[tuple[int, int], dict[int, Cell]] = {}
         for p, name in enumerate(fields):
             digits = self._precision(p)
+            least = digits.least(values[:, p]) if is_error else 0.0
             for i in np.flatnonzero(changed[:, p]).tolist():
-                text = digits.write(values[i, p], values[i, p] if is_error else 0.0)
+                text = digits.write(values[i, p], least)
                 cell = Cell(text, float(digits.form.numbers([text])[0]))
                 if parts.places[i, p] >= 0:
                     cells[rows[parts.places[i, p]], name] = cell

@@ -163,7 +163,7 @@ BETTER, LEVEL, HARM, SMALL = (-0.03, 0.01), (-0.01, 0.005), (0.076, 0.0309), (-0
 CLEAR, UNCLEAR = (-0.01, 0.006), (-0.01, 0.0062)  # at 5 %, one-sided, whatever the number of rows
 AS_IS = "Use the model as it is: a temperature changes its NLL by"
 FALLS = "and the NLL falls by"
-SCALED = f"{FALLS} 0.0300 ± 0.0100 nats.\nBeyond it,"
+SCALED = f"{FALLS} 0.0300 ± 0.0100 nats.\nBeyond a temperature,"
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ SCALED = f"{FALLS} 0.0300 ± 0.0100 nats.\nBeyond it,"
         ),
         ([(0.0, 1e-6)], BETTER, "temperature", f"{SCALED} the posterior (NLL less than 0.0001 nats) adds nothing."),
         ([HARM], BETTER, "temperature", f"{SCALED} the posterior (NLL +0.0760 ± 0.0309 nats) is worse."),
-        ([LEVEL, LEVEL], UNCLEAR, "as trained", f"{AS_IS} -0.0100 ± 0.0062 nats, which may be chance.\nBeyond it,"),
+        ([LEVEL, LEVEL], UNCLEAR, "as trained", f"{AS_IS} -0.0100 ± 0.0062 nats, which may be chance.\nBeyond a t"),
         ([], HARM, "as trained", f"{AS_IS} +0.0760 ± 0.0309 nats."),
         ([LEVEL, LEVEL], CLEAR, "temperature", f"{FALLS} 0.0100 ± 0.0060 nats."),
         ([], BETTER, "temperature", f"{FALLS} 0.0300 ± 0.0100 nats."),
@@ -424,8 +424,10 @@ def test_the_picture_shows_the_recommended_methods(report):
     changed = dataclasses.replace(report, beyond=likely, least=least, detection={"noise": detectors((0.1, 0.01))})
     assert titles(changed) == ["as trained", "temperature", "posterior + temperature"]
     panel = changed.plot().axes[-1]
-    assert panel.get_xlabel() == "AUROC ± 2 standard errors (chance: 0.5)"
-    of_methods = {line.get_color() for line in changed.plot().axes[-2].lines}
+    assert panel.get_xlabel() == "AUROC ± 2 standard errors\n(chance: 0.5)"
+    *diagrams, risk, _ = changed.plot().axes
+    of_methods = {line.get_color() for line in risk.lines}
+    assert {ax.containers[0].lines[0].get_color() for ax in diagrams} == of_methods  # a colour for each
     assert of_methods.isdisjoint(bar.lines[0].get_color() for bar in panel.containers)
     assert panel.get_title("left") == "noise"
     assert [text.get_text() for text in panel.get_yticklabels()] == ["1 - confidence", "energy"]
@@ -478,12 +480,14 @@ def test_what_the_picture_says_is_said_once_and_covers_nothing(report):
     figure = dataclasses.replace(report, detection=one).plot()
     FigureCanvasAgg(figure).draw()
     (above,) = (part.legends[0] for part in figure.subfigs if part.legends)
-    bars = ["calibrated", "accuracy", "over-confident", "under-confident", "fewer than 5 inputs"]
-    assert [text.get_text() for text in above.get_texts()] == bars
+    shown = ["calibrated", "accuracy, 95 % interval", "< 5 inputs"]
+    assert [text.get_text() for text in above.get_texts()] == shown
     first, second, risk, auroc = figure.axes
     assert all(ax.get_legend() is None and ax.get_title("right").startswith("ECE ") for ax in (first, second))
     lowest = min(ax.child_axes[0].get_tightbbox().y0 for ax in (first, second))
     assert figure.subfigs[1].bbox.y1 <= above.get_window_extent().y0 < above.get_window_extent().y1 <= lowest
+    titles = [part.get_suptitle() for part in figure.subfigs[1].subfigs]
+    assert titles == ["Errors among the surest answers", "Detection of other inputs"]
     for ax in (risk, auroc):
         assert ax.get_legend().get_window_extent().y0 >= ax.get_window_extent().y1 - 1.0
     assert auroc.get_window_extent().height < 0.4 * risk.get_window_extent().height
@@ -500,7 +504,7 @@ def test_the_risk_by_coverage_alone_is_no_wider_than_beside_detectors(report):
     assert widths[0] == pytest.approx(widths[1], rel=0.1)
     risk, free = alone.plot().axes[-2:]
     assert [text.get_text() for text in free.get_legend().get_texts()] == risk.get_legend_handles_labels()[1]
-    assert [text.get_text() for text in free.get_legend().get_texts()][1] == "as trained ± 2 standard errors"
+    assert [text.get_text() for text in free.get_legend().get_texts()][1] == "as trained, 95 % interval"
 
 
 def test_every_detector_is_shown_beside_the_name_of_its_set(report):
@@ -586,6 +590,8 @@ def twice(out):
         ({"ood": {"o": "x"}}, r"ood\['o'\]: expected inputs as in data, batches of them, or a function .* got 'x'$"),
         ({"ood": {"o": None}}, r"ood\['o'\]: expected inputs as in data, .* got None$"),
         ({"ood": {"o": ["a", "b"]}}, r"ood\['o'\]: expected inputs as in data, .* got a str without tensors$"),
+        ({"ood": {"o": X[:0]}}, r"ood\['o'\]: expected at least one input in each batch, got none$"),
+        ({"ood": {"o": []}}, r"ood\['o'\]: expected at least one batch, got none$"),
     ],
 )
 def test_bad_arguments_are_refused(options, message):

@@ -1,6 +1,7 @@
 """What an assessment advises, put into a model: the table's own numbers come out of its predictions."""
 
 import copy
+import json
 import pickle
 
 import numpy as np
@@ -172,6 +173,38 @@ def test_what_does_not_fit_is_refused(report):
         report.apply(trained(), detectors=["typicality"])
     with pytest.raises(ValueError, match=r"detectors: expected a list of names, got the text 'energy': \['energy'\]"):
         report.apply(trained(), detectors="energy")
+
+
+def test_a_completion_of_a_report_has_what_a_reader_uses(report):
+    """And nothing that is not there: what sentences are made of can be called all the same."""
+    shown = {name for name in dir(report) if not name.startswith("_")}
+    assert {"apply", "plot", "save", "sentence", "method", "scores", "fitted"} < shown
+    assert len(shown) <= 22
+    inner = {name for name in object.__dir__(report) if not name.startswith("_")} - shown
+    assert {"calls", "least", "beyond", "tells_nothing"} < inner
+    assert all(hasattr(report, name) for name in shown | inner)
+
+
+def test_a_saved_report_has_its_numbers_or_is_a_page(report, tmp_path):
+    """Of detectors that draws and training data fitted, too."""
+    report.save(tmp_path / "report.json", model="digits", classes=["0", "1"])
+    found = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert (found["model"], found["classes"], found["task"]) == ("digits", ["0", "1"], "classification")
+    assert (found["sentence"], found["method"], found["labels"]) == (report.sentence, report.method, 200)
+    assert {name: row["nll"] for name, row in found["methods"].items()} == report.to_frame()["nll"].to_dict()
+    assert found["methods"]["temperature"]["temperature"] == report.choices["temperature"].parameter
+    change = report.differences["temperature"]["nll"]
+    assert found["methods"]["temperature"]["change"]["nll"] == {"mean": change.mean, "error": change.error}
+    assert found["detection"]["inverted"]["energy"]["auroc"] == report.detection["inverted"]["energy"].auroc
+    name = report.detectors["inverted"]
+    assert found["flag"][name]["threshold"] == report.fitted[name].limit
+    report.save(str(tmp_path / "report.html"))
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert report.to_html() in page
+    for path, details in (("report.txt", {}), ("report.html", {"model": "digits"})):
+        with pytest.raises(ValueError, match="expected a .json"):
+            report.save(tmp_path / path, **details)
 
 
 def test_of_no_inputs_the_prediction_is_empty(report):

@@ -6,8 +6,6 @@ from torch import nn
 
 import cgp
 
-pytestmark = pytest.mark.filterwarnings("ignore:predict. one draw")
-
 
 class Network(nn.Module):
     """A small transformer with an output for each input or token."""

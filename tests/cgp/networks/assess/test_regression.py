@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -15,8 +16,6 @@ from cgp.networks.methods.rows import Normals
 from cgp.networks.predict.readout import GPReadout
 from cgp.networks.tasks import Regression
 from cgp.networks.tasks.metrics import ValueErrors
-
-pytestmark = pytest.mark.filterwarnings("ignore:predict. one draw")
 
 METHODS = ["scale", "posterior + scale", "GP read-out + scale", "dropout + scale"]
 
@@ -56,6 +55,15 @@ def problem(count=200):
 def report():
     model, x, y = problem()
     return cgp.assess(model, [(x[:120], y[:120])], task="regression", train=[(x[120:], y[120:])], num_samples=4)
+
+
+def test_a_saved_report_has_the_scales_of_each_output(report, tmp_path):
+    report.save(tmp_path / "report.json")
+    found = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert found["task"] == "regression"
+    assert {name: row["scale"] for name, row in found["methods"].items()} == {
+        name: choice.parameter.tolist() for name, choice in report.choices.items()
+    }
 
 
 def test_the_scale_is_that_of_the_other_folds():
@@ -127,10 +135,11 @@ def test_what_helps_is_recommended_and_what_does_not_is_not(report):
     assert list(report.scores) == METHODS
     assert report.method == "scale"  # errors do not depend on the inputs
     assert (
-        "Beyond it, the posterior (NLL less than 0.0001 nats) adds nothing. The GP read-out (NLL +" in report.sentence
+        "Beyond a constant variance, the posterior (NLL less than 0.0001 nats) adds nothing. The GP read-out (NLL +"
+        in report.sentence
     )
     assert report.sentence.endswith(" are worse.")
-    assert report.sentence.startswith("Use a constant variance.\nBeyond it, ")
+    assert report.sentence.startswith("Use a constant variance.\nBeyond a constant variance, ")
     assert report.calls.startswith("model = report.apply(model)\nprediction = cgp.predict(model, inputs)")
     torch.manual_seed(0)
     x = torch.linspace(-3, 3, 300)[:, None]

@@ -8,8 +8,6 @@ from torch import nn
 from cgp import assess, calibrate, from_pretrained, predict, save_pretrained
 from cgp.networks.tasks import Classification
 
-pytestmark = pytest.mark.filterwarnings("ignore:predict. one draw")
-
 
 def several(count=120):
     torch.manual_seed(0)

@@ -9,7 +9,6 @@ from cgp import assess, calibrate, convert, from_pretrained, predict, save_pretr
 from cgp.comparisons import Difference
 from cgp.networks.methods.temperature_scaling import fit_temperature
 
-pytestmark = pytest.mark.filterwarnings("ignore:predict. one draw")
 WORDS, TAGS = 11, 4
 
 

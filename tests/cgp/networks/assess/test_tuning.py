@@ -12,8 +12,6 @@ from cgp.networks.assess import tuning
 from cgp.networks.assess.assess import FOLDS
 from cgp.networks.methods.rows import Logits
 
-pytestmark = pytest.mark.filterwarnings("ignore:predict. one draw")
-
 BATCHES, SIZE = 8, 75
 
 

@@ -16,7 +16,6 @@ from cgp.networks.methods.known import Posterior
 from cgp.networks.model.blocks import stochastic_layers
 from cgp.networks.tasks import Regression
 
-pytestmark = pytest.mark.filterwarnings("ignore:predict. one draw")
 RESULTS = Path(__file__).parents[4] / "docs" / "results"
 METHODS = ("posterior", "GP read-out", "dropout")
 CLEAR, NONE = Difference(-1.0, 0.01), Difference(0.0, 0.01)

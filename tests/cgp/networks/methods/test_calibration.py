@@ -13,8 +13,6 @@ from cgp.networks.predict.readout import GPReadout
 from cgp.networks.tasks import Regression
 from tests.oracles import rbf
 
-pytestmark = pytest.mark.filterwarnings("ignore:predict. one draw")
-
 
 class WithVariance(nn.Module):
     """A mean and a variance, of which the second is a quarter of what it should be."""

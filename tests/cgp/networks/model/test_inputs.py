@@ -78,6 +78,36 @@ def test_a_dict_with_other_keys_is_refused_by_their_names(call, message):
         call(nn.Linear(2, 3), iter([{"x": torch.zeros(40, 2), "y": torch.zeros(40).long()}]))
 
 
+@pytest.mark.parametrize(
+    ("key", "advice"), [("idx", " (leave out 'idx')"), ("attention_maks", "; did you mean 'attention_mask'?")]
+)
+def test_a_key_that_a_model_has_not_is_named_with_what_to_do(key, advice):
+    """None is left out silently: it may be a misspelt argument."""
+
+    class Text(nn.Embedding):
+        def forward(self, input_ids, attention_mask=None):
+            return super().forward(input_ids).mean(1)
+
+    batch = {"input_ids": torch.zeros(6, 4).long(), key: torch.ones(6, 4)}
+    with pytest.raises(ValueError, match=re.escape(f"and perhaps 'labels', got 'input_ids', '{key}'{advice}")):
+        cgp.predict(Text(9, 3), [batch])
+
+
+@pytest.mark.parametrize(
+    ("model", "x"),
+    [(nn.Linear(8, 3), torch.zeros(8)), (nn.Sequential(nn.Flatten(), nn.Linear(8, 3)), torch.zeros(2, 4))],
+)
+def test_one_input_without_a_batch_is_said(model, x):
+    with pytest.raises((ValueError, RuntimeError), match=r"x\[None\]"):
+        cgp.predict(model, x)
+
+
+def test_an_empty_batch_that_a_model_cannot_take_is_said():
+    model = nn.Sequential(cgp.SparseCGPAttention(8, 2), nn.Flatten(), nn.Linear(32, 3))
+    with pytest.raises(ValueError, match=r"expected at least one input of Sequential, got an empty batch, \(0, 4, 8\)"):
+        cgp.predict(model, torch.zeros(0, 4, 8), 2)
+
+
 def test_a_type_error_of_a_model_itself_is_left_as_it_is():
     class Broken(nn.Linear):
         def forward(self, x, **others):

@@ -258,8 +258,7 @@ def test_the_classes_of_a_segmenter_come_first():
     for data in (X, [(X, labels)]):
         with pytest.raises(ValueError, match=r"out.movedim\(1, -1\)"):
             predict(Segmenter(), data)
-    with pytest.warns(UserWarning, match="one draw"):
-        prediction = predict(Segmenter(), [(X, labels)], output=lambda out: out.movedim(1, -1))
+    prediction = predict(Segmenter(), [(X, labels)], output=lambda out: out.movedim(1, -1))
     torch.testing.assert_close(prediction.probabilities, Segmenter()(X).movedim(1, -1).softmax(-1))
     assert prediction.score()["accuracy"] == float((Segmenter()(X).argmax(1) == labels).double().mean())
     with pytest.raises(ValueError, match=r"got \(40, 8, 8\) \(pass output=lambda out: out.movedim\(1, -1\)"):
@@ -297,7 +296,6 @@ def test_rounded_probabilities_are_no_logits(rounded):
     check_logits(torch.randn(50, 20, generator=torch.Generator().manual_seed(0)).abs())
 
 
-@pytest.mark.filterwarnings("ignore:predict. one draw")
 @pytest.mark.parametrize("call", [calibrate, assess, predict])
 def test_behind_a_sigmoid_are_no_logits(call):
     """p = .88 would be read as a logit, whose sigmoid is .71."""

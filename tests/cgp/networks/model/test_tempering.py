@@ -70,8 +70,7 @@ def test_predict_gives_them(task):
     logits = torch.from_numpy(_heavy(40, 2.0)).float()
     model = torch.nn.Identity()
     set_logit_temperature(model, 0.4)
-    with pytest.warns(UserWarning, match="one draw"):
-        prediction = predict(model, logits, task=task)
+    prediction = predict(model, logits, task=task)
     expected = probabilities(logits, 0.4, binary=task == "multilabel")
     torch.testing.assert_close(prediction.probabilities, expected)
     torch.testing.assert_close(prediction.mean, logits / 0.4)

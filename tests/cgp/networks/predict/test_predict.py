@@ -177,6 +177,16 @@ def test_results_are_ordinary_tensors_in_inference_mode_too():
         assert not predict(SparseCGPAttention(8, 2), torch.zeros(1, 3, 8), 2, task="regression").mean.is_inference()
 
 
+def test_a_deterministic_model_as_it_comes_warns_of_nothing():
+    """One draw is said where draws were asked for."""
+    model, x = Classifier(SoftmaxAttention(8, 2)), torch.randn(2, 5, 4)
+    assert predict(model, x).epistemic is None
+    assert predict(model, x, 1).num_samples == 1
+    for asked in ({"num_samples": 4}, {"keep_draws": True}):
+        with pytest.warns(UserWarning, match="the model has no stochastic layer"):
+            predict(model, x, **asked)
+
+
 def test_a_deterministic_model_makes_one_draw():
     with pytest.warns(UserWarning, match="the model has no stochastic layer"):
         prediction = predict(Classifier(SoftmaxAttention(8, 2)), torch.randn(2, 5, 4), 7, keep_draws=True)

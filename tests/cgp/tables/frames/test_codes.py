@@ -42,10 +42,12 @@ def test_times_that_repeat_are_named():
         warn_of_repeats(read_table(apart, None)[0], is_time=True)
         warn_of_repeats(read_table(np.hstack([numbers // 2, numbers]), 0)[0], is_time=False)
         warn_of_repeats(table._replace(inputs=table.inputs + 6.0), [table], is_time=True)
-    same = r"X: 6 rows repeat a time, with the same values: they count as further readings, and sums count them twice; "
-    with pytest.warns(UserWarning, match=same + r"table\[~table.index.duplicated\(\)\] leaves them out"):
+    same = (
+        r"table: 6 rows repeat a time, with the same values: they count as further readings, and sums count them twice"
+    )
+    with pytest.warns(UserWarning, match=same + r"; table\[~table.index.duplicated\(\)\] leaves them out"):
         warn_of_repeats(read_table(pd.concat([frame, frame]), None)[0], is_time=True)
-    with pytest.warns(UserWarning, match=r"X: 1 row repeats a label of the index: it counts"):
+    with pytest.warns(UserWarning, match=r"table: 1 row repeats a label of the index: it counts"):
         warn_of_repeats(read_table(pd.DataFrame({"a": [1.0, 2.0]}, index=[3, 3]), None)[0], is_time=False)
     later = read_table(frame.iloc[4:] + 1.0, None, axis=axis)[0]
     with pytest.warns(UserWarning, match=r"rows: 2 rows repeat a time: they .*; rows\[~rows.index.isin"):
@@ -58,7 +60,7 @@ def test_a_time_that_comes_twice_as_clocks_are_set_back_is_a_reading():
     for night, zone, said in ((26, None, "clocks are set back: both are readings"), (2, None, "count it twice")):
         times = hours.insert(night + 1, hours[night]).tz_localize(zone)
         table = read_table(pd.DataFrame({"a": np.arange(41.0)}, index=times), None)[0]
-        with pytest.warns(UserWarning, match=f"X: 1 row repeats a time.*{said}"):
+        with pytest.warns(UserWarning, match=f"table: 1 row repeats a time.*{said}"):
             warn_of_repeats(table, is_time=True)
     times = hours.insert(27, hours[26]).tz_localize("UTC")
     with pytest.warns(UserWarning, match="count it twice"):
@@ -70,7 +72,7 @@ def test_columns_of_few_values_and_more_gaps_are_named():
     values = np.full((40, 4), np.nan)
     for column, count in enumerate((1, 5, 9, 10)):
         values[:count, column] = np.arange(count)
-    with pytest.warns(UserWarning, match="X: 'b' has 5 values and 35 gaps, 'c' has 9 values and 31 gaps: most of"):
+    with pytest.warns(UserWarning, match="table: 'b' has 5 values and 35 gaps, 'c' has 9 values and 31 gaps: most of"):
         warn_of_few(values, list("abcd"))
     warn_of_few(values[:18, 2:], list("cd"))  # neither: a warning is an error in these tests
 

@@ -7,7 +7,7 @@ from itertools import permutations
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import binom
+from scipy.stats import binom, norm
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.impute import KNNImputer
 
@@ -18,6 +18,7 @@ from cgp.tables.frames.table import read_table
 from cgp.tables.referee.baselines import LaggedRidge, LinearInterpolation
 from cgp.tables.referee.comparison import candidates, comparison_seconds
 from cgp.tables.referee.report import LEAST_GAIN
+from cgp.tables.referee.scores import mean_over_blocks
 from tests.null_gaps import claims_anything, null_losses, report_of
 
 
@@ -126,7 +127,7 @@ def test_the_simplest_method_that_is_hardly_worse_is_enough(gains, chosen):
     assert report.method == f"method {chosen}"
     enough = "Use method 1. It" if chosen else f"Method 0 is enough. Its NLL less that of {report.default} is "
     assert report.sentence.startswith(enough)
-    assert ("It is ahead of method 0 by" in report.sentence) == bool(chosen)
+    assert ("t is ahead of method 0 by" in report.sentence) == bool(chosen)
 
 
 def test_a_method_that_fills_as_the_default_does_is_said_to():
@@ -141,8 +142,10 @@ def test_few_blocks_leave_the_default_and_say_so():
     assert not report.sentence.startswith("Method 0 is enough")
     report = report_of(rng.normal(size=(3, 4)) + np.array([[0.3], [0.0], [0.1]]))
     assert report.method == "method 2"
-    assert "may be chance among comparisons of" in report.sentence
-    assert "4 hidden blocks show little: at least 10 are needed." in report.sentence
+    assert report.sentence == (
+        "Use method 2, the default: 4 hidden blocks are too few to compare by (10 are needed). To be sure, hide more "
+        "by maskings=2."
+    )
     assert not any(report.is_ahead(a, b) for a in report.trials for b in report.trials if a != b)
 
 
@@ -163,7 +166,7 @@ def test_chance_is_said_of_small_leads_and_few_blocks_of_large_ones(count, gain,
     assert {name: report.sentence.startswith(text) for name, text in sentences.items()} == {
         name: name == said for name in sentences
     }
-    cause = "but 3 hidden blocks for gaps of 17-64 rows are too few to be sure: maskings=2 hides more."
+    cause = "To be sure, hide more by maskings=2: 3 hidden blocks for gaps of 17-64 rows are too few."
     assert (cause in report.sentence) == ("hidden block" in report.sentence) == (said == "few")
 
 
@@ -176,12 +179,12 @@ def test_a_method_that_was_ahead_of_the_default_is_named_and_drawn():
     assert 2 * lead.error < lead.mean
     assert not report.is_ahead("method 4", "method 3")
     assert report.sentence == (
-        f"Use method 3. Method 4 was ahead of it by {lead.mean:.3f} ± {lead.error:.3f} nats a value, but 2 hidden "
-        "blocks for gaps of 17–64 rows are too few to be sure: maskings=2 hides more. That it differs from all simpler "
-        "methods may be chance among comparisons of 5 methods. For values alone, too: squared error "
-        f"{report.nll('method 4'):.4f} against {report.nll('method 3'):.4f}."
+        f"Use method 3. Method 4 was ahead of it by {lead.mean:.3f} ± {lead.error:.3f} nats a value; that it differs "
+        "from all simpler methods may be chance among comparisons of 5 methods. To be sure, hide more by "
+        "maskings=2: 2 hidden blocks for gaps of 17–64 rows are too few. For values alone, method 4, too: squared "
+        f"error {report.nll('method 4'):.4f} against {report.nll('method 3'):.4f}."
     )
-    (legend,) = report.plot().legends
+    (legend,) = report.plot("NLL").legends
     assert [text.get_text() for text in legend.get_texts()] == ["recommended", "ahead, but not surely"]
 
 
@@ -202,7 +205,7 @@ def test_a_method_of_clearly_smaller_errors_is_named_for_values(blocks, gain, sa
     means = squares.mean(axis=1)
     clause = f" For values alone, method 0: squared error {means[0]:.4f} against {means[1]:.4f}"
     assert (f"{clause}." in report.sentence) == said
-    is_lower = means[0] < 0.9 * means[1]
+    is_lower = means[0] < 0.9 * means[1] and blocks >= 10  # of fewer nothing is said
     assert (f"{clause}, which may be chance." in report.sentence) == (is_lower and not said)
     assert ("For values alone" in report.sentence) == is_lower
 
@@ -550,9 +553,9 @@ def test_structures_that_one_fit_compares_are_expected_once(monkeypatch):
 
 def test_one_block_is_counted_as_one():
     nll = np.random.default_rng(0).normal(size=(2, 13))
-    titles = [ax.get_title() for ax in report_of(nll, ["1"] + ["2–4"] * 12).plot().axes]
+    titles = [ax.get_title() for ax in report_of(nll, ["1"] + ["2–4"] * 12).plot("NLL").axes]
     assert [title.split("\n")[-1] for title in titles] == ["1 block", "12 blocks"]
-    assert "1 hidden block shows little: at least 10 are needed." in report_of(nll[:, :1]).sentence
+    assert "the default: 1 hidden block is too few to compare by (10 are needed)." in report_of(nll[:, :1]).sentence
 
 
 def test_the_picture_has_a_panel_for_each_class_and_a_row_for_each_method():
@@ -560,13 +563,48 @@ def test_the_picture_has_a_panel_for_each_class_and_a_row_for_each_method():
     given = with_gaps(values)
     given[::20, 0] = np.nan
     report = assess_gaps(given, methods={"lines": LinearInterpolation(), "ridge": LaggedRidge()})
-    figure = report.plot()
+    figure = report.plot("NLL")
     titles = [ax.get_title() for ax in figure.axes]
     assert titles[0].startswith("gaps of 1 row\n")
     assert [title.split("\n")[-1] for title in titles] == [
         f"{int((report.hidden.labels == label).sum())} blocks" for label in report.strata.weights
     ]
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["lines", "ridge"]
+
+
+@pytest.mark.parametrize("columns", [2, 5])
+def test_the_picture_shows_distances_in_units_and_the_share_in_intervals(columns):
+    """A panel for each column, or one of many in standard deviations; then coverage beside a line at 95 %."""
+    given = with_gaps(waves(120, columns)[1])
+    names = ["flow", "rain", "warm", "wind", "sun"][:columns]
+    table = pd.DataFrame(7.0 * given, pd.date_range("2024-01-01", periods=len(given)), names)
+    table.attrs["units"] = {"flow": "m³/s"}
+    report = assess_gaps(table, methods={"lines": LinearInterpolation(), "ridge": LaggedRidge()})
+    *panels, last = report.plot().axes
+    errors, hidden = report.trials["lines"].errors, report.hidden
+    blocks = [len(np.unique(hidden.blocks[hidden.columns == p])) for p in range(columns)]
+    if columns == 2:
+        assert [ax.get_title() for ax in panels] == [f"flow (m³/s)\n{blocks[0]} blocks", f"rain\n{blocks[1]} blocks"]
+        expected = np.abs(errors[hidden.columns == 0]).mean() * table["flow"].std(ddof=0)
+    else:
+        assert [ax.get_title() for ax in panels] == [f"in standard deviations\n{len(hidden.labels)} blocks"]
+        expected = np.abs(errors).mean()
+    assert panels[0].containers[0].lines[0].get_xdata()[0] == pytest.approx(expected, rel=1e-6)
+    assert last.get_title() == "in 95 % intervals"
+    assert list(last.lines[0].get_xdata()) == [0.95, 0.95]
+    inside = np.abs(report.trials["ridge"].standardised) <= norm.ppf(0.975)
+    assert last.containers[1].lines[0].get_xdata()[0] == pytest.approx(inside.mean())
+    with pytest.raises(ValueError, match="what: expected 'distance' or 'NLL', got 'nats'"):
+        report.plot("nats")
+
+
+def test_errors_of_means_know_that_values_of_a_block_vary_together():
+    rng, blocks = np.random.default_rng(0), np.repeat(np.arange(30), 5)
+    values = np.repeat(rng.normal(size=(2000, 30)), 5, axis=1)
+    found = np.array([mean_over_blocks(each, blocks) for each in values])
+    assert found[:, 0].std() == pytest.approx(30**-0.5, rel=0.05)
+    assert found[:, 1].mean() == pytest.approx(30**-0.5, rel=0.05)
+    assert mean_over_blocks(np.arange(3.0), np.zeros(3, dtype=int)) == (1.0, np.inf)
 
 
 def test_columns_as_they_are_are_compared_where_transforms_are_chosen():

@@ -83,7 +83,7 @@ def test_filled_values_follow_units_and_columns():
     np.testing.assert_allclose(turned[:, [1, 2, 0]], filled, rtol=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore:X. below 0, where no observed value is:UserWarning")
+@pytest.mark.filterwarnings("ignore:table. below 0, where no observed value is:UserWarning")
 def test_no_transform_is_what_there_is_without_the_option():
     table = skewed()
     plain = CorrelatedGPImputer(transforms=None, **QUICK).fit(table)

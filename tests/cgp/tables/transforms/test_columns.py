@@ -111,6 +111,22 @@ def test_sums_have_the_error_of_long_monte_carlo(imputer, how):
     np.testing.assert_allclose(spread[~uncertain], 0.0, atol=1e-9)
 
 
+def test_intervals_of_sums_are_quantiles_of_joint_draws(imputer):
+    """Of transformed columns, whose sums are skewed; the ends of others are normal, those of what is known itself."""
+    labels, weights = np.arange(60) // 20, np.linspace(0.5, 1.5, 60)
+    found = imputer.aggregate(labels, weights=weights, level=0.9)
+    draws = np.stack(imputer.draws(8000, random_state=5)) * weights[:, None]
+    sums = np.stack([draws[:, labels == k].sum(axis=1) for k in range(3)], axis=1)
+    ends = np.quantile(sums, [0.05, 0.95], axis=0)
+    for end, expected in zip((found.lower, found.upper), ends, strict=True):
+        assert (np.abs(end - expected) <= 0.12 * found.std + 1e-9).all()
+    known = found.std == 0.0
+    np.testing.assert_array_equal(found.lower[known], found.value[known])
+    np.testing.assert_allclose(found.upper[:, 1], found.value[:, 1] + norm.ppf(0.95) * found.std[:, 1])
+    skew = (found.upper - found.value)[:, 0].max() / (found.value - found.lower)[:, 0].max()
+    assert skew > 1.1
+
+
 @pytest.mark.parametrize("noisy", [False, True])
 @pytest.mark.parametrize("inference", [MAP(max_steps=30), Laplace(num_mixture=3, max_steps=15)], ids=["one", "mixture"])
 def test_sums_of_logarithms_are_in_closed_form(inference, noisy):

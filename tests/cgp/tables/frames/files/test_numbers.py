@@ -136,6 +136,12 @@ def test_a_number_has_as_many_digits_as_two_of_its_error_need():
         "1.23e+06",
     ]
     assert floats.write(0.0, 2e3) == "0.00e+00"
+    assert [plain.least(np.array(errors)) for errors in ([0.0, 0.3, 0.04], [0.0, 1e-14], [0.0, 0.001, 0.3], [])] == [
+        0.04,
+        0.0,
+        0.3,  # one that is next to nothing beside it decides nothing
+        0.0,
+    ]
     assert plain.rounding == pytest.approx(0.1 / 12**0.5)
 
 

@@ -288,9 +288,9 @@ def test_places_are_inputs(read):
 def test_errors_stand_in_the_places_of_values(read):
     table = read(HOURLY)
     table.write_errors(table.frame.assign(a=[0.0, 0.034, 0.0]), table.path.with_name("std.csv"))
-    assert table.path.with_name("std.csv").read_text() == HOURLY.replace("1,5", "0,0").replace(
+    assert table.path.with_name("std.csv").read_text() == HOURLY.replace("1,5", "0,000").replace(
         ":00;;", ":00;0,034;"
-    ).replace("2,5", "0,0")
+    ).replace("2,5", "0,000")
 
 
 def test_values_must_fit(read):

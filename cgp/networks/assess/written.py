@@ -1,0 +1,90 @@
+"""A report as a file: its numbers as JSON, or a page to read."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cgp.atomic_files import write_aside
+from cgp.networks.detect.detector import RATE, Detector, units_of
+
+if TYPE_CHECKING:
+    from .assessment import Assessment
+
+__all__ = ["flagging", "write"]
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{0}</title></head>
+<body style="font-family: sans-serif; max-width: 60em; margin: 2em auto">
+{1}
+</body></html>
+"""
+
+
+def write(report: Assessment, path: Path, details: Mapping[str, Any]) -> None:
+    """What :meth:`cgp.Assessment.save` writes."""
+    ending = path.suffix.lower()
+    if ending not in (".json", ".html") and not path.is_char_device():
+        raise ValueError(f"path: expected a .json or a .html, got {str(path)!r}")
+    if ending == ".html" and details:
+        raise ValueError(f"{', '.join(details)}: expected a .json for further entries, got {str(path)!r}")
+    if ending == ".html":
+        text = _PAGE.format(escape(repr(report)), report.to_html())
+    else:
+        content = _plain({**_numbers(report), **details})
+        text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False, default=str) + "\n"
+    write_aside(path, lambda aside: aside.write_text(text, encoding="utf-8"))
+
+
+def flagging(report: Assessment, limits: Mapping[str, float]) -> dict[str, Any]:
+    """For each detector by name, the threshold of a sum of standardised scores, and the constants of each score."""
+    return {name: _detector(report.fitted[name], limit) for name, limit in limits.items()}
+
+
+def _numbers(report: Assessment) -> dict[str, Any]:
+    """Tables and advice, and what thresholds are computed with."""
+    named = dict.fromkeys(filter(None, report.detectors.values()))
+    return {
+        "task": report.task.name,
+        "labels": report.num_labels,
+        "sentence": report.sentence,
+        "method": report.method,
+        "methods": {name: _method(report, name) for name in report.scores},
+        "detection": report.detection,
+        "compared sets": report.sets,
+        "flag": flagging(report, {name: report.fitted[name].limit for name in named}),
+    }
+
+
+def _method(report: Assessment, name: str) -> dict[str, Any]:
+    """Scores of a method, changes against the network as trained with their errors, and its temperature or scale."""
+    fitted = {report.task.parameter: report.choices[name].parameter}
+    return report.scores[name] | fitted | {"change": report.differences[name]}
+
+
+def _detector(detector: Detector, limit: float) -> dict[str, Any]:
+    parts = []
+    for score in detector.terms:
+        config, tensors = score.saved()
+        known = detector.parts.get(score.name)
+        units = (0.0, 1.0) if known is None else units_of(known)
+        said = {"score": score.name, "formula": score.formula, "mean": units[0], "deviation": units[1]}
+        parts.append(said | {"constants": config["options"] | tensors})
+    return {"threshold": limit, "share of the labelled": RATE, "sum of (score - mean) / deviation": parts}
+
+
+def _plain(value: Any) -> Any:
+    """What JSON knows: named tuples as objects, arrays as lists, and no number that is not finite."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
