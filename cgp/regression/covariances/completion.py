@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cgp.functional.linalg import cholesky
 
-__all__ = ["Completion", "completed", "ridge_by_hidden_stretches"]
+__all__ = ["Completion", "Ridge", "completed", "ridge_by_hidden_stretches"]
 
 _ROWS, _JITTER = 500, 1e-9
 _CELLS = 10_000  # of rows by which a ridge is chosen
@@ -30,6 +30,18 @@ class Completion(NamedTuple):
     values: Tensor
     mean: Tensor
     covariance: Tensor
+
+
+class Ridge(NamedTuple):
+    """The ridge of a covariance by EM that is best for hidden stretches.
+
+    Attributes:
+        value: a, in units of the variances.
+        left: how much of a column's variance the others leave there, a geometric mean over columns.
+    """
+
+    value: float
+    left: float
 
 
 @torch.no_grad()
@@ -69,7 +81,7 @@ def completed(rows: Tensor, ridge: float = 0.0, num_steps: int = 40) -> Completi
 
 
 @torch.no_grad()
-def ridge_by_hidden_stretches(rows: Tensor) -> float | None:
+def ridge_by_hidden_stretches(rows: Tensor) -> Ridge:
     r"""The ridge of a covariance by EM whose rows are nearest to a quarter of each column, one piece, that is hidden.
 
     .. math:: r(a) = \prod_p \bigg(\frac{\sum_{k \le 4} \sum_{t \in H_{kp}}
@@ -84,8 +96,8 @@ def ridge_by_hidden_stretches(rows: Tensor) -> float | None:
             cells, are used.
 
     Returns:
-        The smallest of seven between 1e-5 and 0.3 whose r is within a fiftieth of the least, or None if that is not
-        below 1: the columns' means are as near.
+        The smallest of seven between 1e-5 and 0.3 whose r is within a fiftieth of the least, and the least r. Where
+        that is not below 1, as of constant columns, means are as near.
     """
     rows = rows[:: max(-(-len(rows) // _ROWS), -(-rows.numel() // _CELLS))]
     errors, around_mean = rows.new_zeros(len(_RIDGES), rows.shape[1]), rows.new_zeros(rows.shape[1])
@@ -98,9 +110,11 @@ def ridge_by_hidden_stretches(rows: Tensor) -> float | None:
         around_mean += _squares(rows - shown.nanmean(0).nan_to_num(), hidden)
         for number, ridge in enumerate(_RIDGES):
             errors[number] += _squares(rows - completed(shown, ridge).values, hidden)
+    if not (around_mean > 0.0).any():
+        return Ridge(_RIDGES[-1], 1.0)
     ratios = (errors / around_mean)[:, around_mean > 0.0].log().mean(-1)
     near = (ratios <= ratios.min() + math.log(_NEAR)).nonzero()[0]
-    return _RIDGES[int(near)] if float(ratios.min()) < 0.0 else None
+    return Ridge(_RIDGES[int(near)], float(ratios.min().exp()))
 
 
 def _squares(errors: Tensor, hidden: Tensor) -> Tensor:

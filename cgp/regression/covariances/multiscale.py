@@ -19,7 +19,7 @@ from torch import Tensor
 from cgp.kernels.base_kernels import BASE_KERNELS
 from cgp.kernels.markov_forms import markov_obstacle
 
-from .completion import completed, ridge_by_hidden_stretches
+from .completion import Ridge, completed, ridge_by_hidden_stretches
 from .rows import FactorLoadings, Relations, RowKernel, principal_components
 from .structure import Structure, check_count, count
 from .wide import WIDE, factor_start, factors_by_scale
@@ -37,7 +37,8 @@ _LONGEST = 0.05  # lengthscale of the last component, in units of the whole span
 _FACTORS = 3  # of each component
 ABSENT = -12.0  # logarithm of the loading of an output's process that it starts without
 _FACTOR_SPREAD = 0.05  # between components, which would otherwise start with equal loadings
-_LONG_GAP = 0.25  # of the rows, from which on outputs are related
+_LONG_GAP = 1 / 12  # of the rows, from which on outputs are related if the others leave less than their variance
+_TOLD = 0.03  # of the variance; outputs of which the others leave less are related whatever the gaps
 _RIDGE = 0.01  # of the covariance that relations start from, where none is better than means
 _LEAST_SHARE = 0.05  # smallest initial share of an output's separate process in its variance
 _PERIODS = 10.0  # initial lengthscale of the drift of a cycle, in periods
@@ -65,9 +66,10 @@ class MultiScale(Structure):
             (:func:`.factors_by_scale`).
         periods: periods of the cycles, in units of the input; "auto" detects up to three.
         related: whether outputs depend on each other by :class:`.Relations`, alike on all time scales, besides by
-            factors; None is yes where one has a gap of more than a quarter of the rows, and for at most fifty outputs,
-            if hidden stretches of them are nearer to what rows say of each other than to means: an output's own
-            values do not show how it depends on the others on time scales that long.
+            factors; None is, for at most fifty outputs, by hidden stretches of them, and what is left of their
+            variance there by what the others are in these rows: yes if that is less than .03, as it is on all time
+            scales; and yes if one has a gap of more than a twelfth of the rows, and less than all is left: an output's
+            own values do not show how it depends on the others on time scales that long.
         ridge: of the covariance that relations start from, in units of the variances; None is by hidden stretches.
     """
 
@@ -116,21 +118,20 @@ class MultiScale(Structure):
             return replace(self, num_factors=counts).resolved(observations)
         if self.related is None:
             several = any(self._shared) and 1 < observations.num_outputs <= WIDE
-            gap = _longest_gap(observations) if several else 0.0
-            ridge = self._ridge(observations) if gap > _LONG_GAP else None
-            factors = 0 if ridge is not None and self.num_factors is None else self.num_factors
-            return replace(self, related=ridge is not None, ridge=ridge, num_factors=factors).resolved(observations)
+            found = _hidden(observations) if several else Ridge(_RIDGE, 1.0)
+            related = found.left < (1.0 if several and _longest_gap(observations) > _LONG_GAP else _TOLD)
+            factors = 0 if related and self.num_factors is None else self.num_factors
+            ridge = self.ridge or (found.value if related else None)
+            return replace(self, related=related, ridge=ridge, num_factors=factors).resolved(observations)
         if self.related and self.ridge is None and observations.num_outputs > 1:
-            return replace(self, ridge=self._ridge(observations) or _RIDGE).resolved(observations)
+            found = _hidden(observations)
+            return replace(self, ridge=found.value if found.left < 1.0 else _RIDGE).resolved(observations)
         if isinstance(self.periods, str):
             order = np.argsort(observations.inputs[:, 0], kind="stable")
             seen = observations.observed.any(axis=0)
             found = strongest_periods(observations.inputs[order, 0], observations.values[order][:, seen])
             return replace(self, periods=tuple(found))
         return replace(self, periods=tuple(float(period) for period in self.periods))
-
-    def _ridge(self, observations: Observations) -> float | None:
-        return self.ridge or ridge_by_hidden_stretches(observations.standardised().table)
 
     def covariance(self, observations: Observations, kernel: str | Kernel) -> AdditiveKernel:
         """The covariance of rows, its time scales between the lags and the span of the observations."""
@@ -212,6 +213,10 @@ class MultiScale(Structure):
         if self.related and observations.num_outputs > WIDE:
             return f"related: expected None or False for more than {WIDE} outputs, got {self.related}"
         return None if num_inducing is None else f"num_inducing: expected None, got {num_inducing!r}"
+
+
+def _hidden(observations: Observations) -> Ridge:
+    return ridge_by_hidden_stretches(observations.standardised().table)
 
 
 def _longest_gap(observations: Observations) -> float:

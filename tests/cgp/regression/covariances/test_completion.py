@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import torch
 
 from cgp.regression.covariances.completion import completed, ridge_by_hidden_stretches
@@ -44,13 +45,14 @@ def a_table(common: float, noise: float, count: int = 400) -> torch.Tensor:
 
 def test_the_ridge_is_as_small_as_columns_are_near_to_each_other():
     near, noisy = (ridge_by_hidden_stretches(a_table(*each, count=40)) for each in ((1.0, 1e-3), (0.5, 1.0)))
-    assert near is not None
-    assert noisy is not None
-    assert near < 1e-3 <= noisy
+    assert near.value < 1e-3 <= noisy.value
+    assert near.left < 1e-3 < noisy.left < 1.0
 
 
-def test_columns_that_tell_nothing_of_each_other_have_no_ridge():
-    assert ridge_by_hidden_stretches(torch.randn(200, 5, generator=torch.Generator().manual_seed(0)).double()) is None
+def test_columns_that_tell_nothing_of_each_other_leave_all():
+    noise = torch.randn(200, 5, generator=torch.Generator().manual_seed(0)).double()
+    assert ridge_by_hidden_stretches(noise).left >= 1.0
+    assert ridge_by_hidden_stretches(torch.zeros(20, 2).double()).left == 1.0
 
 
 def test_the_ridge_is_the_smallest_that_is_near_to_hidden_quarters():
@@ -70,11 +72,13 @@ def test_the_ridge_is_the_smallest_that_is_near_to_hidden_quarters():
                     errors[a, p] += float((completed(shown, ridge).values - table)[hidden[:, p], p].square().sum())
         ratios = np.exp(np.log(errors / around_mean).mean(1))
         expected = next(ridge for ridge, ratio in zip(ridges, ratios, strict=True) if ratio <= 1.02 * ratios.min())
-        assert ridge_by_hidden_stretches(table) == expected
+        found = ridge_by_hidden_stretches(table)
+        assert found.value == expected
+        assert found.left == pytest.approx(ratios.min())
 
 
 def test_columns_with_few_values_have_a_ridge_all_the_same():
     table = a_table(1.0, 0.1)
     table[:, 1:3] = torch.nan
     table[7, 1] = 1.0
-    assert ridge_by_hidden_stretches(table) is not None
+    assert ridge_by_hidden_stretches(table).left < 1.0

@@ -146,9 +146,9 @@ def test_related_outputs_share_factors_only_where_these_are_given(given: object,
 
 @pytest.mark.parametrize(
     ("gap", "related"),
-    [(slice(10, 35), False), (slice(10, 36), True), (slice(0, 26), True), (slice(74, 100), True), (slice(0), False)],
+    [(slice(10, 18), False), (slice(10, 19), True), (slice(0, 9), True), (slice(91, 100), True), (slice(0), False)],
 )
-def test_outputs_are_related_where_one_has_a_gap_of_over_a_quarter(gap: slice, related: bool):
+def test_outputs_are_related_where_one_has_a_gap_of_over_a_twelfth(gap: slice, related: bool):
     generator = np.random.default_rng(0)
     y = generator.normal(size=(100, 1)).cumsum(0) + generator.normal(size=(100, 3))
     y[gap, 1] = np.nan
@@ -157,6 +157,17 @@ def test_outputs_are_related_where_one_has_a_gap_of_over_a_quarter(gap: slice, r
     assert resolved.related is related
     assert (resolved.ridge is not None) is related
     assert MultiScale(num_factors=0).resolved(given).related is False  # independent, as was asked for
+
+
+@pytest.mark.parametrize(("noise", "related"), [(0.05, True), (0.5, False)])
+def test_outputs_that_are_told_by_the_others_are_related_whatever_gaps(noise: float, related: bool):
+    generator = np.random.default_rng(0)
+    walks, shares = generator.normal(size=(100, 2)).cumsum(0), generator.normal(size=(2, 5))
+    y = walks @ shares + noise * generator.normal(size=(100, 5))
+    y[20:23, 1] = np.nan
+    resolved = MultiScale().resolved(Observations(np.arange(100.0)[:, None], y))
+    assert resolved.related is related
+    assert resolved.num_factors == (0 if related else None)
 
 
 def test_outputs_that_tell_nothing_of_each_other_are_not_related():
