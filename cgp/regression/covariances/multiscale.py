@@ -37,7 +37,7 @@ _LONGEST = 0.05  # lengthscale of the last component, in units of the whole span
 _FACTORS = 3  # of each component
 ABSENT = -12.0  # logarithm of the loading of an output's process that it starts without
 _FACTOR_SPREAD = 0.05  # between components, which would otherwise start with equal loadings
-_LONG_GAP = 1 / 12  # of the rows, from which on outputs are related if the others leave less than their variance
+_LONG_GAP = 0.1  # of the rows, from which on outputs are related if the others leave less than their variance
 _TOLD = 0.03  # of the variance; outputs of which the others leave less are related whatever the gaps
 _RIDGE = 0.01  # of the covariance that relations start from, where none is better than means
 _LEAST_SHARE = 0.05  # smallest initial share of an output's separate process in its variance
@@ -68,7 +68,7 @@ class MultiScale(Structure):
         related: whether outputs depend on each other by :class:`.Relations`, alike on all time scales, besides by
             factors; None is, for at most fifty outputs, by hidden stretches of them, and what is left of their
             variance there by what the others are in these rows: yes if that is less than .03, as it is on all time
-            scales; and yes if one has a gap of more than a twelfth of the rows, and less than all is left: an output's
+            scales; and yes if one has a gap of a tenth of the rows or more, and less than all is left: an output's
             own values do not show how it depends on the others on time scales that long.
         ridge: of the covariance that relations start from, in units of the variances; None is by hidden stretches.
     """
@@ -119,7 +119,7 @@ class MultiScale(Structure):
         if self.related is None:
             several = any(self._shared) and 1 < observations.num_outputs <= WIDE
             found = _hidden(observations) if several else Ridge(_RIDGE, 1.0)
-            related = found.left < (1.0 if several and _longest_gap(observations) > _LONG_GAP else _TOLD)
+            related = found.left < (1.0 if several and _longest_gap(observations) >= _LONG_GAP else _TOLD)
             factors = 0 if related and self.num_factors is None else self.num_factors
             ridge = self.ridge or (found.value if related else None)
             return replace(self, related=related, ridge=ridge, num_factors=factors).resolved(observations)
