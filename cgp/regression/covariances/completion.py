@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -10,11 +11,13 @@ from torch import Tensor
 
 from cgp.functional.linalg import cholesky
 
-__all__ = ["Completion", "Ridge", "completed", "ridge_by_hidden_stretches"]
+__all__ = ["RIDGES", "Completion", "Ridge", "completed", "ridge_by_hidden_stretches"]
 
 _ROWS, _JITTER = 500, 1e-9
 _CELLS = 10_000  # of rows by which a ridge is chosen
-_RIDGES = (1e-5, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3)
+RIDGES = (1e-5, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3)
+"""Ridges that hidden stretches choose from."""
+
 _FOLDS, _NEAR = 4, 1.02
 
 
@@ -81,7 +84,7 @@ def completed(rows: Tensor, ridge: float = 0.0, num_steps: int = 40) -> Completi
 
 
 @torch.no_grad()
-def ridge_by_hidden_stretches(rows: Tensor) -> Ridge:
+def ridge_by_hidden_stretches(rows: Tensor, ridges: Sequence[float] = RIDGES) -> Ridge:
     r"""The ridge of a covariance by EM whose rows are nearest to a quarter of each column, one piece, that is hidden.
 
     .. math:: r(a) = \prod_p \bigg(\frac{\sum_{k \le 4} \sum_{t \in H_{kp}}
@@ -94,13 +97,14 @@ def ridge_by_hidden_stretches(rows: Tensor) -> Ridge:
     Args:
         rows: in standardised units and in order, NaN where missing, ``(N, P)``; at most five hundred, of 10,000
             cells, are used.
+        ridges: those that are compared, in increasing order.
 
     Returns:
-        The smallest of seven between 1e-5 and 0.3 whose r is within a fiftieth of the least, and the least r. Where
-        that is not below 1, as of constant columns, means are as near.
+        The smallest whose r is within a fiftieth of the least, and the least r. Where that is not below 1, as of
+        constant columns, means are as near.
     """
     rows = rows[:: max(-(-len(rows) // _ROWS), -(-rows.numel() // _CELLS))]
-    errors, around_mean = rows.new_zeros(len(_RIDGES), rows.shape[1]), rows.new_zeros(rows.shape[1])
+    errors, around_mean = rows.new_zeros(len(ridges), rows.shape[1]), rows.new_zeros(rows.shape[1])
     for fold in range(_FOLDS):
         hidden = torch.zeros_like(rows, dtype=torch.bool)
         for p, column in enumerate(rows.T):
@@ -108,13 +112,13 @@ def ridge_by_hidden_stretches(rows: Tensor) -> Ridge:
             hidden[known.tensor_split(_FOLDS)[(p + fold) % _FOLDS], p] = True
         shown = rows.masked_fill(hidden, torch.nan)
         around_mean += _squares(rows - shown.nanmean(0).nan_to_num(), hidden)
-        for number, ridge in enumerate(_RIDGES):
+        for number, ridge in enumerate(ridges):
             errors[number] += _squares(rows - completed(shown, ridge).values, hidden)
     if not (around_mean > 0.0).any():
-        return Ridge(_RIDGES[-1], 1.0)
+        return Ridge(ridges[-1], 1.0)
     ratios = (errors / around_mean)[:, around_mean > 0.0].log().mean(-1)
     near = (ratios <= ratios.min() + math.log(_NEAR)).nonzero()[0]
-    return Ridge(_RIDGES[int(near)], float(ratios.min().exp()))
+    return Ridge(ridges[int(near)], float(ratios.min().exp()))
 
 
 def _squares(errors: Tensor, hidden: Tensor) -> Tensor:

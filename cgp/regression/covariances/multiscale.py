@@ -19,7 +19,7 @@ from torch import Tensor
 from cgp.kernels.base_kernels import BASE_KERNELS
 from cgp.kernels.markov_forms import markov_obstacle
 
-from .completion import Ridge, completed, ridge_by_hidden_stretches
+from .completion import RIDGES, Ridge, completed, ridge_by_hidden_stretches
 from .rows import FactorLoadings, Relations, RowKernel, principal_components
 from .structure import Structure, check_count, count
 from .wide import WIDE, factor_start, factors_by_scale
@@ -39,6 +39,7 @@ ABSENT = -12.0  # logarithm of the loading of an output's process that it starts
 _FACTOR_SPREAD = 0.05  # between components, which would otherwise start with equal loadings
 _LONG_GAP = 0.1  # of the rows, from which on outputs are related if the others leave less than their variance
 _TOLD = 0.03  # of the variance; outputs of which the others leave less are related whatever the gaps
+_TRIED = 1e-4  # ridge by which that is found; a choice among all takes seven times as long
 _RIDGE = 0.01  # of the covariance that relations start from, where none is better than means
 _LEAST_SHARE = 0.05  # smallest initial share of an output's separate process in its variance
 _PERIODS = 10.0  # initial lengthscale of the drift of a cycle, in periods
@@ -118,8 +119,10 @@ class MultiScale(Structure):
             return replace(self, num_factors=counts).resolved(observations)
         if self.related is None:
             several = any(self._shared) and 1 < observations.num_outputs <= WIDE
-            found = _hidden(observations) if several else Ridge(_RIDGE, 1.0)
-            related = found.left < (1.0 if several and _longest_gap(observations) >= _LONG_GAP else _TOLD)
+            long = several and _longest_gap(observations) >= _LONG_GAP
+            told = several and not long and _hidden(observations, [_TRIED]).left < _TOLD
+            found = _hidden(observations) if long or told else Ridge(_RIDGE, 1.0)
+            related = found.left < 1.0
             factors = 0 if related and self.num_factors is None else self.num_factors
             ridge = self.ridge or (found.value if related else None)
             return replace(self, related=related, ridge=ridge, num_factors=factors).resolved(observations)
@@ -215,8 +218,8 @@ class MultiScale(Structure):
         return None if num_inducing is None else f"num_inducing: expected None, got {num_inducing!r}"
 
 
-def _hidden(observations: Observations) -> Ridge:
-    return ridge_by_hidden_stretches(observations.standardised().table)
+def _hidden(observations: Observations, ridges: Sequence[float] = RIDGES) -> Ridge:
+    return ridge_by_hidden_stretches(observations.standardised().table, ridges)
 
 
 def _longest_gap(observations: Observations) -> float:
