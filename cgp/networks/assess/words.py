@@ -111,7 +111,7 @@ def _of_methods(report: Assessment) -> str:
     said = [f"Use the model as it is: {plain} changes its NLL by {_in_nats(change)}{why}."]
     if report.is_clear(task.parameter, bounded=False):
         said.append(
-            "But no answer here is both sure and wrong, and a single one that is could cost more than that gain."
+            "But no answer here is both sure and wrong; the few that labels can miss could cost more than that gain."
         )
         said.append(f"More labels may make it clear, and report.apply(model, {task.parameter!r}) takes the risk.")
     return " ".join(said)
@@ -172,8 +172,8 @@ def _others(report: Assessment) -> list[str]:
             groups[kind].append(f"the {labels[name]} (NLL {_in_nats(change)})")
     said = groups["not sure"]
     verbs = {
-        "level": ("does not lower the NLL", "do not lower the NLL"),
-        "nothing": ("adds nothing", "add nothing"),
+        "level": ("shows no lower NLL", "show no lower NLL"),
+        "nothing": ("shows no gain", "show no gain"),
         "worse": ("is worse", "are worse"),
     }
     for kind, (one, several) in verbs.items():

@@ -20,7 +20,7 @@ from cgp.networks.model.structural_copy import structural_copy
 from cgp.networks.predict.drawing import draw_noises, seeds_from
 from cgp.networks.tasks import Task
 
-from .rows import STEP, TEMPERATURES, LabelScores, Trial
+from .rows import COARSE_STEP, STEP, SURE, TEMPERATURES, LabelScores, Trial
 from .temperature_scaling import minimise_over_temperature, precision_slopes, with_labels
 
 __all__ = ["COARSE", "AmplitudeSearch", "amplitudes_of", "has_amplitude", "with_amplitudes"]
@@ -86,7 +86,8 @@ class AmplitudeSearch:
             )
             return torch.stack(list(parts)).sum(0) / len(trial.losses)
 
-        near = max(trial.parameter / STEP, least), trial.parameter * STEP
+        step = STEP if trial.parameter >= SURE else COARSE_STEP
+        near = max(trial.parameter / step, least), trial.parameter * step
         at = minimise_over_temperature(slopes, trial.parameter, *near, tolerance=1e-3)
         return self.scores(data, (trial.factor,), (at,))[trial.factor].best(trial.factor)
 

@@ -28,8 +28,8 @@ from cgp.spelling import counted
 
 from .amplitudes import COARSE, AmplitudeSearch, amplitudes_of, with_amplitudes
 from .known import Posterior
-from .rows import TEMPERATURES, LabelScores, Normals, Trial, chosen, tune
-from .temperature_scaling import fit_temperature, with_labels
+from .rows import TEMPERATURES, LabelScores, Logits, Normals, Trial, chosen, tune
+from .temperature_scaling import with_labels
 
 __all__ = ["Calibration", "calibrate_outputs", "calibrate_posterior", "calibrate_values"]
 
@@ -182,9 +182,9 @@ def calibrate_outputs(search: AmplitudeSearch, changed: nn.Module, kept: list[Ba
     labels = torch.cat([search.task.flat(batch.labels) for batch in kept if batch.labels is not None])
     plain = _logits(replace(search, model=as_assessed(search.model)), kept, 0.0)
     logits = _logits(replace(search, model=changed), kept, float(method.draws))
-    temperature = fit_temperature(logits, labels, least=TEMPERATURES[0]) if method.scaled else given
+    temperature = Logits(logits).fit(labels) if method.scaled else given
     as_it_was, result = _trial(plain, labels, given), _trial(logits, labels, temperature)
-    scaled = _trial(plain, labels, fit_temperature(plain, labels, least=TEMPERATURES[0]))
+    scaled = _trial(plain, labels, Logits(plain).fit(labels))
     set_logit_temperature(changed, temperature)
     mark_calibrated(changed)
     result = result._replace(factor=float(method.draws))

@@ -17,11 +17,26 @@ from cgp.networks.tasks.metrics import LabelledScores, ValueErrors
 
 from .temperature_scaling import fit_temperature, with_labels
 
-__all__ = ["STEP", "TEMPERATURES", "LabelScores", "Logits", "Normals", "Trial", "ValueScores", "chosen", "tune"]
+__all__ = [
+    "COARSE_STEP",
+    "STEP",
+    "SURE",
+    "TEMPERATURES",
+    "LabelScores",
+    "Logits",
+    "Normals",
+    "Trial",
+    "ValueScores",
+    "chosen",
+    "tune",
+]
 
-STEP = 2.0**0.125
-TEMPERATURES = tuple(STEP**k for k in range(-16, 41))
-"""Temperatures at which amplitudes are compared, from 0.25 to 32; only scores at these are kept of all draws."""
+STEP, COARSE_STEP = 2.0**0.125, 2.0**0.5
+SURE = 0.25
+"""Smallest temperature where all predictions are right, so that labels say nothing against a smaller one."""
+
+TEMPERATURES = (*(SURE / COARSE_STEP**k for k in range(10, 0, -1)), *(STEP**k for k in range(-16, 41)))
+"""Temperatures at which amplitudes are compared, from 1/128 to 32; only scores at these are kept of all draws."""
 
 _PLACES = 41  # between which the factor of a noise is looked for
 
@@ -103,6 +118,14 @@ class LabelScores(NamedTuple):
         )
         if not losses.shape[1]:
             raise ValueError("data: expected labels, got none")
+        sharp = [place for place, index in enumerate(kept) if self.temperatures[index] < SURE]
+        if bool(right.all()) and len(sharp) < len(kept):
+            losses, right, apart, kept = (
+                losses[len(sharp) :],
+                right[len(sharp) :],
+                apart[len(sharp) :],
+                kept[len(sharp) :],
+            )
         index = int(losses.mean(1).argmin())
         scores = losses[index], float(right[index].float().mean()), float(apart[index].mean())
         return Trial(factor, self.temperatures[kept[index]], *scores)
@@ -159,8 +182,9 @@ class Logits(NamedTuple):
         return LabelScores.of(self.draws, labels, TEMPERATURES)
 
     def fit(self, labels: Tensor, *, least: float = TEMPERATURES[0]) -> float:
-        """The likeliest temperature."""
-        return fit_temperature(self.draws, labels, least=least)
+        """The likeliest temperature, and :data:`SURE` at least where all predictions are right."""
+        right = bool((self.draws.softmax(-1).mean(0).argmax(-1) == labels).all())
+        return fit_temperature(self.draws, labels, least=max(least, SURE) if right else least)
 
     def probabilities(self, temperature: float) -> Tensor:
         """Averaged over draws, ``(n, C)``."""

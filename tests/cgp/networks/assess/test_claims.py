@@ -114,7 +114,7 @@ def test_no_temperature_is_claimed_that_a_few_sure_and_wrong_answers_undo():
         clear += report.has_enough_labels and report.is_clear("temperature", bounded=False)
         if report.is_clear("temperature", bounded=False):
             assert (
-                "But no answer here is both sure and wrong, and a single one that is could cost more" in report.sentence
+                "But no answer here is both sure and wrong; the few that labels can miss could cost" in report.sentence
             )
             assert "report.apply(model, 'temperature') takes the risk" in report.sentence
     assert claims <= binom.ppf(0.99, 30, 0.05)
@@ -164,7 +164,7 @@ def test_accuracy_is_no_nothing():
     )
     assert isinstance(gain, Difference)
     assert "But the GP read-out changes the accuracy by +3.4 ± 0.8 points: where right" in worded.sentence
-    assert "adds nothing" not in worded.sentence
+    assert "shows no gain" not in worded.sentence
     better = worded.differences["GP read-out + temperature"] | {"brier": Difference(-0.02, 0.006)}
     scores = {**worded.scores, "GP read-out + temperature": {**worded.scores["temperature"]}}
     scores["GP read-out + temperature"]["brier"] = scores["temperature"]["brier"] - 0.01

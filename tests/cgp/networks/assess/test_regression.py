@@ -135,7 +135,7 @@ def test_what_helps_is_recommended_and_what_does_not_is_not(report):
     assert list(report.scores) == METHODS
     assert report.method == "scale"  # errors do not depend on the inputs
     assert (
-        "Beyond a constant variance, the posterior (NLL less than 0.0001 nats) adds nothing. The GP read-out (NLL +"
+        "Beyond a constant variance, the posterior (NLL less than 0.0001 nats) shows no gain. The GP read-out (NLL +"
         in report.sentence
     )
     assert report.sentence.endswith(" are worse.")
