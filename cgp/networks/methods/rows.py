@@ -35,7 +35,7 @@ STEP, COARSE_STEP = 2.0**0.125, 2.0**0.5
 SURE = 0.25
 """Smallest temperature where all predictions are right, so that labels say nothing against a smaller one."""
 
-TEMPERATURES = (*(SURE / COARSE_STEP**k for k in range(10, 0, -1)), *(STEP**k for k in range(-16, 41)))
+TEMPERATURES = (*(SURE / COARSE_STEP**k for k in range(10, 0, -1)), *(SURE * STEP**k for k in range(57)))
 """Temperatures at which amplitudes are compared, from 1/128 to 32; only scores at these are kept of all draws."""
 
 _PLACES = 41  # between which the factor of a noise is looked for
@@ -111,21 +111,15 @@ class LabelScores(NamedTuple):
 
     def best(self, factor: float, *, least: float = 0.0, rows: Tensor | None = None) -> Trial:
         """The best temperature of at least ``least`` for all labels, or those of some rows."""
+        columns = slice(None) if rows is None else rows
+        if bool(self.right[:, columns].all()):
+            least = max(least, min(SURE, max(self.temperatures)))
         kept = [index for index, temperature in enumerate(self.temperatures) if temperature >= least]
         losses, right, apart = (
-            part[kept] if rows is None else part[kept][:, rows]
-            for part in (-self.log_probabilities, self.right, self.disagreement)
+            part[kept][:, columns] for part in (-self.log_probabilities, self.right, self.disagreement)
         )
         if not losses.shape[1]:
             raise ValueError("data: expected labels, got none")
-        sharp = [place for place, index in enumerate(kept) if self.temperatures[index] < SURE]
-        if bool(right.all()) and len(sharp) < len(kept):
-            losses, right, apart, kept = (
-                losses[len(sharp) :],
-                right[len(sharp) :],
-                apart[len(sharp) :],
-                kept[len(sharp) :],
-            )
         index = int(losses.mean(1).argmin())
         scores = losses[index], float(right[index].float().mean()), float(apart[index].mean())
         return Trial(factor, self.temperatures[kept[index]], *scores)
