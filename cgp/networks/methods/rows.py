@@ -32,10 +32,10 @@ __all__ = [
 ]
 
 STEP, COARSE_STEP = 2.0**0.125, 2.0**0.5
-SURE = 0.25
-"""Smallest temperature where all predictions are right, so that labels say nothing against a smaller one."""
+SURE = STEP**-16
+"""Smallest temperature (0.25) where all predictions are right, so that labels say nothing against a smaller one."""
 
-TEMPERATURES = (*(SURE / COARSE_STEP**k for k in range(10, 0, -1)), *(SURE * STEP**k for k in range(57)))
+TEMPERATURES = (*(SURE / COARSE_STEP**k for k in range(10, 0, -1)), *(STEP**k for k in range(-16, 41)))
 """Temperatures at which amplitudes are compared, from 1/128 to 32; only scores at these are kept of all draws."""
 
 _PLACES = 41  # between which the factor of a noise is looked for
