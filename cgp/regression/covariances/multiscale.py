@@ -119,7 +119,7 @@ class MultiScale(Structure):
             return replace(self, num_factors=counts).resolved(observations)
         if self.related is None:
             several = any(self._shared) and 1 < observations.num_outputs <= WIDE
-            long = several and _longest_gap(observations) >= _LONG_GAP
+            long = several and _has_long_gap(observations)
             told = several and not long and _hidden(observations, [_TRIED]).left < _TOLD
             found = _hidden(observations) if long or told else Ridge(_RIDGE, 1.0)
             related = found.left < 1.0
@@ -222,13 +222,13 @@ def _hidden(observations: Observations, ridges: Sequence[float] = RIDGES) -> Rid
     return ridge_by_hidden_stretches(observations.standardised().table, ridges)
 
 
-def _longest_gap(observations: Observations) -> float:
-    """The longest gap of an output that has values, as a share of the inputs where any was observed."""
+def _has_long_gap(observations: Observations) -> bool:
+    """Whether an output that has values lacks a tenth of the rows where any was observed, in one piece."""
     _, places = np.unique(observations.inputs[:, 0], return_inverse=True)
     known = [np.unique(places[seen]) for seen in observations.observed.T if seen.any()]
     rows = np.unique(np.concatenate(known))
     gaps = [np.diff(np.searchsorted(rows, each), prepend=-1, append=len(rows)).max() - 1 for each in known]
-    return float(max(gaps) / len(rows))
+    return bool(max(gaps) >= max(int(_LONG_GAP * len(rows)), 1))
 
 
 def start_at_factors(covariance: AdditiveKernel, correlation: Tensor) -> None:

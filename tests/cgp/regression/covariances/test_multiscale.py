@@ -145,14 +145,22 @@ def test_related_outputs_share_factors_only_where_these_are_given(given: object,
 
 
 @pytest.mark.parametrize(
-    ("gap", "related"),
-    [(slice(10, 19), False), (slice(10, 20), True), (slice(0, 10), True), (slice(90, 100), True), (slice(0), False)],
+    ("rows", "gap", "related"),
+    [
+        (100, slice(10, 19), False),
+        (100, slice(10, 20), True),
+        (100, slice(0, 10), True),
+        (100, slice(90, 100), True),
+        (100, slice(0), False),
+        (256, slice(10, 34), False),
+        (256, slice(10, 35), True),  # a tenth in whole rows
+    ],
 )
-def test_outputs_are_related_where_one_has_a_gap_of_a_tenth(gap: slice, related: bool):
+def test_outputs_are_related_where_one_has_a_gap_of_a_tenth(rows: int, gap: slice, related: bool):
     generator = np.random.default_rng(0)
-    y = generator.normal(size=(100, 1)).cumsum(0) + generator.normal(size=(100, 3))
+    y = generator.normal(size=(rows, 1)).cumsum(0) + generator.normal(size=(rows, 3))
     y[gap, 1] = np.nan
-    given = Observations(np.arange(100.0)[:, None], y)
+    given = Observations(np.arange(float(rows))[:, None], y)
     resolved = MultiScale().resolved(given)
     assert resolved.related is related
     assert (resolved.ridge is not None) is related
