@@ -597,7 +597,7 @@ def test_the_referee_fills_with_what_it_recommends(tmp_path, capsys, monkeypatch
     assert any(line.startswith("ridge on the other columns") for line in report.splitlines())
     assert sentence.startswith("Use ")
     assert 50 < max(map(len, sentence.splitlines())) <= 60
-    assert "It is ahead of linear interpolation" in " ".join(sentence.split())
+    assert "it is ahead of linear interpolation" in " ".join(sentence.split())
     np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv")["a"], values, atol=0.5)
     assert (pd.read_csv(tmp_path / "std.csv")["a"][::7].between(0.02, 0.4)).all()
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
