@@ -38,7 +38,7 @@ _FACTORS = 3  # of each component
 ABSENT = -12.0  # logarithm of the loading of an output's process that it starts without
 _FACTOR_SPREAD = 0.05  # between components, which would otherwise start with equal loadings
 _LONG_GAP = 0.1  # of the rows, from which on outputs are related if the others leave less than their variance
-_TOLD = 0.03  # of the variance; outputs of which the others leave less are related whatever the gaps
+_TOLD = 0.02  # of the variance; outputs of which the others leave less are related whatever the gaps
 _TRIED = 1e-4  # ridge by which that is found; a choice among all takes seven times as long
 _RIDGE = 0.01  # of the covariance that relations start from, where none is better than means
 _LEAST_SHARE = 0.05  # smallest initial share of an output's separate process in its variance
@@ -68,7 +68,7 @@ class MultiScale(Structure):
         periods: periods of the cycles, in units of the input; "auto" detects up to three.
         related: whether outputs depend on each other by :class:`.Relations`, alike on all time scales, besides by
             factors; None is, for at most fifty outputs, by hidden stretches of them, and what is left of their
-            variance there by what the others are in these rows: yes if that is less than .03, as it is on all time
+            variance there by what the others are in these rows: yes if that is less than .02, as it is on all time
             scales; and yes if one has a gap of a tenth of the rows or more, and less than all is left: an output's
             own values do not show how it depends on the others on time scales that long.
         ridge: of the covariance that relations start from, in units of the variances; None is by hidden stretches.
