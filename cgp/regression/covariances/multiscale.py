@@ -132,8 +132,8 @@ class MultiScale(Structure):
         if isinstance(self.periods, str):
             order = np.argsort(observations.inputs[:, 0], kind="stable")
             seen = observations.observed.any(axis=0)
-            found = strongest_periods(observations.inputs[order, 0], observations.values[order][:, seen])
-            return replace(self, periods=tuple(found))
+            periods = strongest_periods(observations.inputs[order, 0], observations.values[order][:, seen])
+            return replace(self, periods=tuple(periods))
         return replace(self, periods=tuple(float(period) for period in self.periods))
 
     def covariance(self, observations: Observations, kernel: str | Kernel) -> AdditiveKernel:
