@@ -42,11 +42,6 @@ if TYPE_CHECKING:
 __all__ = ["Assessment", "Choice", "Detection"]
 
 
-_OF_VERDICTS = ("is_clear", "errors_needed", "is_at_chance", "is_useless", "tells_nothing", "has_enough_labels")
-_INNER = {"beyond", "least", "outcomes", "groups", "columns", "weights", "keys", "cumulative", "calls", "num_wrong"}
-_INNER |= {*_OF_VERDICTS}
-
-
 class Choice(NamedTuple):
     """A method fitted to all labels, the factor of its amplitudes (0 without) and its temperature or scale ``(C,)``."""
 
@@ -113,10 +108,6 @@ class Assessment:
         """One line: what is recommended, and by how many labels."""
         labels = counted(self.num_labels, "label" if self.task.has_classes else "row")
         return f"Assessment({', '.join([self.method, *self._named, labels])})"
-
-    def __dir__(self) -> list[str]:
-        """What a reader of a report uses: a completion leaves out what its sentences are made of."""
-        return [name for name in super().__dir__() if name not in _INNER]
 
     def __str__(self) -> str:
         """The tables, the sentence, and the calls that apply the recommendation."""

@@ -175,16 +175,6 @@ def test_what_does_not_fit_is_refused(report):
         report.apply(trained(), detectors="energy")
 
 
-def test_a_completion_of_a_report_has_what_a_reader_uses(report):
-    """And nothing that is not there: what sentences are made of can be called all the same."""
-    shown = {name for name in dir(report) if not name.startswith("_")}
-    assert {"apply", "plot", "save", "sentence", "method", "scores", "fitted"} < shown
-    assert len(shown) <= 22
-    inner = {name for name in object.__dir__(report) if not name.startswith("_")} - shown
-    assert {"calls", "least", "beyond", "tells_nothing"} < inner
-    assert all(hasattr(report, name) for name in shown | inner)
-
-
 def test_a_saved_report_has_its_numbers_or_is_a_page(report, tmp_path):
     """Of detectors that draws and training data fitted, too."""
     report.save(tmp_path / "report.json", model="digits", classes=["0", "1"])
