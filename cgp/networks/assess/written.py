@@ -35,7 +35,11 @@ def write(report: Assessment, path: Path, details: Mapping[str, Any]) -> None:
     if ending == ".html":
         text = _PAGE.format(escape(repr(report)), report.to_html())
     else:
-        content = _plain({**_numbers(report), **details})
+        numbers = _numbers(report)
+        if "flag" not in details:
+            named = dict.fromkeys(filter(None, report.detectors.values()))
+            numbers["flag"] = flagging(report, {name: report.fitted[name].limit for name in named})
+        content = _plain({**numbers, **details})
         text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False, default=str) + "\n"
     write_aside(path, lambda aside: aside.write_text(text, encoding="utf-8"))
 
@@ -46,8 +50,7 @@ def flagging(report: Assessment, limits: Mapping[str, float]) -> dict[str, Any]:
 
 
 def _numbers(report: Assessment) -> dict[str, Any]:
-    """Tables and advice, and what thresholds are computed with."""
-    named = dict.fromkeys(filter(None, report.detectors.values()))
+    """Tables and advice."""
     return {
         "task": report.task.name,
         "labels": report.num_labels,
@@ -56,7 +59,6 @@ def _numbers(report: Assessment) -> dict[str, Any]:
         "methods": {name: _method(report, name) for name in report.scores},
         "detection": report.detection,
         "compared sets": report.sets,
-        "flag": flagging(report, {name: report.fitted[name].limit for name in named}),
     }
 
 

@@ -69,11 +69,9 @@ def column_of(result: Any, name: Any, further: dict[str, Any] | None = None) -> 
         KeyError: if there is no such column.
 
     Example:
-        >>> from typing import NamedTuple
+        >>> from collections import namedtuple
         >>> import pandas as pd
-        >>> class Ends(NamedTuple):
-        ...     lower: object
-        ...     upper: object
+        >>> Ends = namedtuple("Ends", "lower upper")
         >>> column_of(Ends(pd.DataFrame({"a": [1, 2]}), pd.DataFrame({"a": [3, 4]})), "a")
            lower  upper
         0      1      3
