@@ -71,6 +71,7 @@ class Assessment:
         least: lower bound of the gain of the temperature or scale over the network as trained, which holds with a
             probability of 95 %, and of those over it, which all hold with 95 %, whatever the distribution of the
             differences (:func:`cgp.networks.assess.claims.least_mean`).
+        harms: for each of them, the most that it may add to the loss of an input.
         detection: results for each set of other inputs, by its name, and each detector.
         sets: results of prediction sets, by the name of their score, if any was compared.
         num_labels: labels of the validation data, or rows of values.
@@ -90,6 +91,7 @@ class Assessment:
     differences: dict[str, dict[str, Difference]]
     beyond: dict[str, Difference]
     least: dict[str, float]
+    harms: dict[str, float]
     detection: dict[str, dict[str, Detection]]
     sets: dict[str, Sets]
     num_labels: int
@@ -252,11 +254,18 @@ class Assessment:
         return tables(self)
 
     def to_frame(self) -> pd.DataFrame:
-        """All scores, one row per method, with "nll_change" and its "nll_change_error"; needs pandas."""
+        """All scores, one row per method, and what was fitted to all labels; needs pandas.
+
+        Returns:
+            A frame that ends in "nll_change", its "nll_change_error" and "temperature", as :meth:`apply` has it and 1
+            of methods without; of a regression "scale", a list where there are several outputs.
+        """
         names = list(next(iter(self.scores.values())))
         columns: dict[str, Any] = {name: [scores[name] for scores in self.scores.values()] for name in names}
         columns["nll_change"] = [self.differences[method]["nll"].mean for method in self.scores]
         columns["nll_change_error"] = [self.differences[method]["nll"].error for method in self.scores]
+        fitted = (torch.as_tensor(self.choices[method].parameter, dtype=torch.float64) for method in self.scores)
+        columns[self.task.parameter] = [parameter.squeeze().tolist() for parameter in fitted]
         return data_frame(columns, list(self.scores))
 
     def to_html(self) -> str:
@@ -291,6 +300,11 @@ class Assessment:
     def confidences(self) -> dict[str, NDArray[Any]]:
         """For each method, the largest probability of each label, ``(N,)``; none of values."""
         return {name: each.confidence for name, each in self.outcomes.items() if isinstance(each, LabelledScores)}
+
+    @property
+    def orders(self) -> dict[str, NDArray[Any]]:
+        """For each method, what its answers are ranked by, ``(N,)``: their confidence by what :meth:`apply` has."""
+        return {name: each.order for name, each in self.outcomes.items() if isinstance(each, LabelledScores)}
 
     @property
     def correct(self) -> dict[str, NDArray[Any]]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cgp.comparisons import Difference, aligned, critical_value
+from cgp.comparisons import LEVEL, Difference, aligned, critical_value
 from cgp.networks.tasks.metrics import LabelledScores
 from cgp.spelling import counted
 
-from .claims import COVERAGE, FEWEST_INPUTS, FEWEST_LABELS, FEWEST_WRONG, LEAST_NATS, Detection
+from .claims import COVERAGE, FEWEST_INPUTS, FEWEST_LABELS, FEWEST_WRONG, LEAST_NATS, Detection, labels_needed
 
 if TYPE_CHECKING:
     from .assessment import Assessment
@@ -22,6 +22,8 @@ _OF_VALUES = ("nll", "crps", "rmse", "coverage90", "width90")
 _BELOW = "less than 0.0001"  # of a change without digits to show
 
 _LISTED = 4  # sets of other inputs with numbers of their own in a sentence; the tables have all
+
+_MOST_DIGITS, _MOST_MORE = 3, 50  # of percentages; of labels beyond those that there are, in their number
 
 _LEAST_ECE, _LEAST_ACCURACY = 0.01, 0.005  # changes below which nothing is said
 
@@ -66,15 +68,38 @@ def about_methods(report: Assessment) -> list[str]:
 
 def _claimed(report: Assessment) -> list[str]:
     """How many answers of the network as trained are right, and how many its confidences say."""
-    trained = next(iter(report.outcomes.values()))
+    trained, excess = next(iter(report.outcomes.values())), _excess(report)
     if not isinstance(trained, LabelledScores):
         return []
-    excess = Difference.of_groups(trained.confidence - trained.correct, report.groups)
-    too, much = ("over", excess) if excess.mean > 0.0 else ("under", -excess)
-    right, said = (round(100.0 * float(each.mean()), 1) for each in (trained.correct, trained.confidence))
-    points = f"{abs(said - right):.1f} ± {100 * much.error:.1f} points"
-    verdict = f"{too}confident by {points}" if much.exceeds(0.0, 2.0) else f"the {points} between may be chance"
-    return [f"As trained {right:.1f}% of its answers are right, and it claims {said:.1f}%: {verdict}."]
+    is_wrong, digits = _is_wrong(excess), 1
+    while True:  # as many digits as show the verdict
+        right, said = (round(100.0 * float(each.mean()), digits) for each in (trained.correct, trained.confidence))
+        points, error = round(abs(said - right), digits), round(100.0 * excess.error, digits)
+        if (points > 2.0 * error) == is_wrong or digits == _MOST_DIGITS:
+            break
+        digits += 1
+    numbers = f"{points:.{digits}f} ± {error:.{digits}f} points"
+    verdict = f"{_side(excess)[0]}confident by {numbers}" if is_wrong else f"the {numbers} between may be chance"
+    claimed = f"As trained {right:.{digits}f}% of its answers are right, and it claims {said:.{digits}f}%"
+    return [f"{claimed}: {verdict}."]
+
+
+def _excess(report: Assessment) -> Difference:
+    """How much more the network as trained claims than it reaches; of values, nothing."""
+    trained = next(iter(report.outcomes.values()))
+    if not isinstance(trained, LabelledScores):
+        return Difference(0.0, 0.0)
+    return Difference.of_groups(trained.confidence - trained.correct, report.groups)
+
+
+def _is_wrong(excess: Difference) -> bool:
+    """Whether claims differ from what is reached by more than chance would."""
+    return abs(excess.mean) > 2.0 * excess.error
+
+
+def _side(excess: Difference) -> tuple[str, str]:
+    """What confidences are, and claims."""
+    return ("over", "high") if excess.mean > 0.0 else ("under", "low")
 
 
 def _doubt(report: Assessment) -> str:
@@ -107,14 +132,44 @@ def _of_methods(report: Assessment) -> str:
         then = f"it then claims {report.confidences[method].mean():.1%}, and the" if task.has_classes else "the"
         advice = f"Use {used}: {then} NLL falls by {_fall(change)}."
         return " ".join([advice, *_costs(report, method)])
-    why = _why_not(-change, report.errors_needed(task.parameter))
-    said = [f"Use the model as it is: {plain} changes its NLL by {_in_nats(change)}{why}."]
-    if report.is_clear(task.parameter, bounded=False):
+    return _as_it_is(report, change)
+
+
+def _as_it_is(report: Assessment, change: Difference) -> str:
+    """Why the temperature or scale is not recommended, and what would make it so; where claims are wrong, that, too."""
+    name, plain, excess = report.task.parameter, _plain(report), _excess(report)
+    is_wrong, is_feared = _is_wrong(excess), report.is_clear(name, bounded=False)
+    use = f"Use the model as it is{f', although its claims are too {_side(excess)[1]}' if is_wrong else ''}"
+    changes = f"{_in_nats(change)}{_why_not(-change, report.errors_needed(name))}"
+    if not (is_wrong or is_feared) or -change.mean <= LEAST_NATS:
+        return f"{use}: {plain} changes its NLL by {changes}."
+    said = [f"{use}: {plain} changes its NLL by {changes}."]
+    if is_wrong:
+        claim, fitted = report.confidences[name].mean(), f"{report.choices[name].parameter:.3g}"
+        said = [f"{use}: these {_labels(report)} are too few to say that {plain} mends that."]
+        said.append(f"The likeliest, {fitted}, claims {claim:.1%} and changes the NLL by {changes}.")
+    if is_feared:
         said.append(
             "But no answer here is both sure and wrong; the few that labels can miss could cost more than that gain."
         )
-        said.append(f"More labels may make it clear, and report.apply(model, {task.parameter!r}) takes the risk.")
-    return " ".join(said)
+    takes = f"report.apply(model, {name!r}) takes {'the risk' if is_feared else 'it as a guess'}"
+    return " ".join([*said, f"{_more(report, -change)}, and {takes}."])
+
+
+def _labels(report: Assessment, count: int | None = None) -> str:
+    """How many labels there are, or so many; inputs, where labels of one depend on each other; rows of values."""
+    what = "input" if report.num_inputs < report.num_labels else "label" if report.task.has_classes else "row"
+    return counted(report.num_inputs if count is None else count, what)
+
+
+def _more(report: Assessment, gain: Difference) -> str:
+    """How many labels more would make the gain of the temperature or scale clear, as far as these can say."""
+    name, count = report.task.parameter, report.num_inputs
+    needed = labels_needed(gain, count, harm=report.harms[name], z=report.errors_needed(name), level=LEVEL)
+    more = float(f"{needed - count:.2g}")
+    if not 0.0 < more <= _MOST_MORE * count:
+        return "More labels may make it clear"
+    return f"About {_labels(report, int(more))} more would make it clear, if the gain stays"
 
 
 def _plain(report: Assessment) -> str:
