@@ -32,7 +32,7 @@ from cgp.networks.tasks.metrics import LabelledScores, ValueErrors, agreement
 from cgp.spelling import counted, meant
 
 from .claims import FEWEST_LABELS, FEWEST_WRONG, LEAST_NATS, Detection, Sets, best_detector
-from .words import about_detection, about_methods, tables
+from .words import about_detection, about_methods, meanings, tables
 from .written import write
 
 if TYPE_CHECKING:
@@ -269,14 +269,16 @@ class Assessment:
         return data_frame(columns, list(self.scores))
 
     def to_html(self) -> str:
-        """The sentence, the tables and, where matplotlib is installed, the picture as a fragment of HTML."""
+        """The sentence, the tables, the picture (with matplotlib), and what they mean, as a fragment of HTML."""
         image = ""
         if find_spec("matplotlib") is not None:
             from .pictures import as_image
 
             image = as_image(self)
         said = "<br>".join(map(escape, self.sentence.splitlines()))
-        return f"<section><p>{said}</p><pre>{escape(self.table())}</pre>{image}</section>"
+        terms = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in meanings(self).items())
+        folded = f"<details open><summary>What columns and pictures mean</summary><dl>{terms}</dl></details>"
+        return f"<section><p>{said}</p><pre>{escape(self.table())}</pre>{image}{folded}</section>"
 
     _repr_html_ = to_html
 

@@ -14,10 +14,30 @@ from .claims import COVERAGE, FEWEST_INPUTS, FEWEST_LABELS, FEWEST_WRONG, LEAST_
 if TYPE_CHECKING:
     from .assessment import Assessment
 
-__all__ = ["about_detection", "about_methods", "tables"]
+__all__ = ["about_detection", "about_methods", "compared_in", "headline", "meanings", "tables"]
 
 _COLUMNS = ("nll", "brier", "ece", "accuracy")  # what sentences are of; to_frame has all scores
 _OF_VALUES = ("nll", "crps", "rmse", "coverage90", "width90")
+
+_MEANINGS = {
+    "nll": "negative log-likelihood, the surprise at the true answers, in nats: less is better; methods are compared by it",
+    "brier": "squared error of the probabilities: less is better",
+    "ece": "how far confidence is from accuracy on average: less is better; chance alone keeps it above 0",
+    "accuracy": "share of right answers",
+    "crps": "distance of the predictive distribution from the value, in its units: less is better",
+    "rmse": "root of the mean squared error, in the values' units: less is better",
+    "coverage90": "share of the values inside the central 90 % interval: .9 is right",
+    "width90": "width of that interval: less is better, where its share is right",
+    "auroc": "1 where a score tells all of the other inputs from yours, .5 by chance",
+    "fpr95": "share of your inputs that is flagged where 95 % of the others are: less is better",
+    "sets": "sets of classes: the share that holds the label, their classes on average, the share with one",
+}
+_PICTURES = {
+    "Reliability": "accuracy in bins of confidence: below the diagonal they are overconfident, above it underconfident",
+    "Errors among the surest answers": "error rate of those kept where the least sure are withheld; with a temperature, "
+    "the one that is fitted to all labels",
+    "Values inside central intervals": "below the diagonal intervals are too narrow, above it too wide",
+}
 
 _BELOW = "less than 0.0001"  # of a change without digits to show
 
@@ -55,6 +75,30 @@ def _detection_rows(detection: Mapping[str, Mapping[str, Detection]], measure: s
     """Cells of one measure of detection; a score that a set has not is left empty."""
     scores, sets = dict.fromkeys(score for each in detection.values() for score in each), detection.values()
     return [[score, *(f"{getattr(d[score], measure):.3f}" if score in d else "" for d in sets)] for score in scores]
+
+
+def meanings(report: Assessment) -> dict[str, str]:
+    """What the columns of the tables and the panels of the picture mean, by their names."""
+    measures = {"auroc": "AUROC", "fpr95": "FPR95"} if report.detection else {}
+    measures |= {"sets": f"sets at {100 * COVERAGE:.0f} %"} if report.sets else {}
+    columns = {name: name for name in (_COLUMNS if report.correct else _OF_VALUES)}
+    against = {f"NLL against {next(iter(report.scores))}": "change of the nll, ± its standard error"}
+    panels = {name: text for name, text in _PICTURES.items() if name.startswith("Values") != bool(report.correct)}
+    said = [{shown: _MEANINGS[name] for name, shown in part.items()} for part in (columns, measures)]
+    return said[0] | against | said[1] | panels
+
+
+def headline(report: Assessment) -> str:
+    """What was assessed, by what."""
+    what = "probabilities" if report.correct else "variances"
+    return f"A network's {what}, assessed on {_labels(report, report.num_labels)}"
+
+
+def compared_in(report: Assessment) -> str:
+    """The methods that were compared, and the other inputs."""
+    methods = [name if name == "as trained" else choice.method.label for name, choice in report.choices.items()]
+    others = f"; other inputs: {', '.join(report.detection)}" if report.detection else ""
+    return f"{', '.join(dict.fromkeys(methods))}{others}"
 
 
 def about_methods(report: Assessment) -> list[str]:

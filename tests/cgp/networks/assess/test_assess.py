@@ -134,7 +134,15 @@ def test_the_report_can_be_read(report):
 
 def test_a_page_without_matplotlib_has_no_picture(report, monkeypatch):
     monkeypatch.setattr("cgp.networks.assess.assessment.find_spec", lambda name: None)
-    assert report.to_html().endswith("</pre></section>")
+    assert "</pre><details open>" in report.to_html()
+    assert "<img" not in report.to_html()
+
+
+def test_a_page_says_what_its_columns_mean(report):
+    page = report.to_html()
+    for column in (*report.table().split("\n")[0].split()[1:5], "AUROC", "FPR95"):
+        assert f"<dt>{column}</dt><dd>" in page
+    assert "rmse" not in page
 
 
 def test_a_report_is_a_line_in_a_shell_and_tables_in_a_notebook(report):
