@@ -20,7 +20,7 @@ _COLUMNS = ("nll", "brier", "ece", "accuracy")  # what sentences are of; to_fram
 _OF_VALUES = ("nll", "crps", "rmse", "coverage90", "width90")
 
 _MEANINGS = {
-    "nll": "negative log-likelihood, the surprise at the true answers, in nats: less is better; methods are compared by it",
+    "nll": "negative log-likelihood, the surprise at the true answers, in nats: less is better, and what is compared",
     "brier": "squared error of the probabilities: less is better",
     "ece": "how far confidence is from accuracy on average: less is better; chance alone keeps it above 0",
     "accuracy": "share of right answers",
@@ -34,8 +34,8 @@ _MEANINGS = {
 }
 _PICTURES = {
     "Reliability": "accuracy in bins of confidence: below the diagonal they are overconfident, above it underconfident",
-    "Errors among the surest answers": "error rate of those kept where the least sure are withheld; with a temperature, "
-    "the one that is fitted to all labels",
+    "Errors among the surest answers": "error rate of what is kept where the least sure are withheld; the temperature is "
+    "that of all labels",
     "Values inside central intervals": "below the diagonal intervals are too narrow, above it too wide",
 }
 
