@@ -34,8 +34,8 @@ _MEANINGS = {
 }
 _PICTURES = {
     "Reliability": "accuracy in bins of confidence: below the diagonal they are overconfident, above it underconfident",
-    "Errors among the surest answers": "error rate of what is kept where the least sure are withheld; the temperature is "
-    "that of all labels",
+    "Errors among the surest answers": "error rate where the least sure are withheld; the temperature is that of all "
+    "labels",
     "Values inside central intervals": "below the diagonal intervals are too narrow, above it too wide",
 }
 
@@ -185,6 +185,8 @@ def _as_it_is(report: Assessment, change: Difference) -> str:
     is_wrong, is_feared = _is_wrong(excess), report.is_clear(name, bounded=False)
     use = f"Use the model as it is{f', although its claims are too {_side(excess)[1]}' if is_wrong else ''}"
     changes = f"{_in_nats(change)}{_why_not(-change, report.errors_needed(name))}"
+    if is_wrong and change.mean > 0.0:
+        return f"{use}: these {_labels(report)} find no temperature that mends that (NLL {changes}). More may find one."
     if not (is_wrong or is_feared) or -change.mean <= LEAST_NATS:
         return f"{use}: {plain} changes its NLL by {changes}."
     said = [f"{use}: {plain} changes its NLL by {changes}."]

@@ -11,7 +11,7 @@ from cgp.networks.methods.temperature_scaling import fit_temperature
 from cgp.networks.tasks.metrics import auroc
 from experiments.evaluation import classification_report, uncertainty
 from experiments.evaluation.paired import mean_difference
-from experiments.reports.answer import _standing, _than, answer
+from experiments.reports.answer import _standing, _than, answer, findings
 from experiments.reports.page import report
 from experiments.reports.scores import Statistic, methods, score
 from tests.experiments.reports.saved import confident, find_runs, random_logits, write_run
@@ -92,6 +92,15 @@ def test_where_methods_do_not_differ_a_temperature_suffices(tmp_path):
             )
     words = answer(methods(score(run, "pooled") for run in find_runs([tmp_path])))[2]
     assert words.startswith(("softmax with a temperature suffices", "Take softmax with a temperature"))
+
+
+def test_beside_an_assessment_methods_are_compared_as_trained(results):
+    """Which has the verdict on a temperature: two, by two sets of labels, would contradict each other."""
+    words = answer(results, assessed=True)
+    assert words == [*findings(results, assessed=True), *answer(results)[-2:]]
+    assert not any("temperature" in line or "confident" in line for line in words)
+    (alone,) = findings({"digits/softmax": results["digits/softmax"]}, assessed=True)
+    assert alone.startswith("Take Softmax, as trained (accuracy ")
 
 
 @pytest.mark.parametrize(("columns", "says"), [(9, True), (2, False)])

@@ -201,7 +201,12 @@ SCALED = f"{FALLS} 0.0300 ± 0.0100 nats.\nBeyond a temperature,"
         ([LEVEL, LEVEL], UNCLEAR, "as trained", f"{GUESS}\nBeyond a t"),
         ([], UNCLEAR, "as trained", TOO_FEW),
         ([], UNCLEAR, "as trained", "and changes the NLL by -0.0100 ± 0.0062 nats, which may be chance. About"),
-        ([], HARM, "as trained", f"{AS_IS} +0.0760 ± 0.0309 nats."),
+        (
+            [],
+            HARM,
+            "as trained",
+            f"{HIGH} these 400 labels find no temperature that mends that (NLL +0.0760 ± 0.0309 nats).",
+        ),
         ([LEVEL, LEVEL], CLEAR, "temperature", f"{FALLS} 0.0100 ± 0.0060 nats."),
         ([], BETTER, "temperature", f"{FALLS} 0.0300 ± 0.0100 nats."),
         ([], SMALL, "as trained", f"{AS_IS} -0.0010 ± 0.0001 nats, which is below 0.002 nats."),
