@@ -199,7 +199,7 @@ def _as_it_is(report: Assessment, change: Difference) -> str:
             "But no answer here is both sure and wrong; the few that labels can miss could cost more than that gain."
         )
     takes = f"report.apply(model, {name!r}) takes {'the risk' if is_feared else 'it as a guess'}"
-    return " ".join([*said, f"{_more(report, -change)}, and {takes}."])
+    return " ".join([*said, f"{_more(report, name, -change)}, and {takes}."])
 
 
 def _labels(report: Assessment, count: int | None = None) -> str:
@@ -208,10 +208,10 @@ def _labels(report: Assessment, count: int | None = None) -> str:
     return counted(report.num_inputs if count is None else count, what)
 
 
-def _more(report: Assessment, gain: Difference) -> str:
-    """How many labels more would make the gain of the temperature or scale clear, as far as these can say."""
-    name, count = report.task.parameter, report.num_inputs
-    needed = labels_needed(gain, count, harm=report.harms[name], z=report.errors_needed(name), level=LEVEL)
+def _more(report: Assessment, name: str, gain: Difference) -> str:
+    """How many labels more would make the gain of a method clear, as far as these can say."""
+    count, level = report.num_inputs, LEVEL / (len(report.beyond) if name in report.beyond else 1)
+    needed = labels_needed(gain, count, harm=report.harms[name], z=report.errors_needed(name), level=level)
     more = float(f"{needed - count:.2g}")
     if not 0.0 < more <= _MOST_MORE * count:
         return "More labels may make it clear"
@@ -265,8 +265,7 @@ def _others(report: Assessment) -> list[str]:
     better = {name: _better(report, name, label) for name, label in labels.items()}
     for name, change in report.beyond.items():
         if (-change).exceeds(0.0, 2.0):
-            why = _why_not(-change, report.errors_needed(name), len(report.beyond))
-            why = why or ", but one rare answer that is sure and wrong, which these labels do not show, could undo that"
+            why = _why_not(-change, report.errors_needed(name), len(report.beyond)) or _feared(report, name, -change)
             groups["not sure"].append(f"the {labels[name]} lowers the NLL by {_fall(change)}{why}")
         else:
             kind = "worse" if change.exceeds(0.0, 2.0) else "level" if better[name] else "nothing"
@@ -283,6 +282,13 @@ def _others(report: Assessment) -> list[str]:
     first = [f"Beyond {_plain(report)}, {words}." for words in said[:1]]
     rest = [f"{words[0].upper()}{words[1:]}." for words in said[1:]]
     return [" ".join([*first, *rest, *(words for found in better.values() for words in found)])] if said else []
+
+
+def _feared(report: Assessment, name: str, gain: Difference) -> str:
+    """Why a gain beyond chance is not recommended: what may happen that no label has shown."""
+    more = _more(report, name, gain)
+    takes = f"report.apply(model, {name!r}) takes the risk"
+    return f", but the few sure mistakes that these labels can miss could cost more. {more}, and {takes}"
 
 
 def _why_not(gain: Difference, needed: float, methods: int = 0) -> str:

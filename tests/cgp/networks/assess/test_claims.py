@@ -210,7 +210,7 @@ def test_accuracy_is_no_nothing():
     for gain, count, why in (
         (Difference(0.009, 0.004), 8, "which may be chance: it is 2.2 errors, where the best of 8 methods needs 2.5."),
         (Difference(0.0012, 0.0004), 1, "which is below 0.002 nats."),
-        (Difference(0.009, 0.003), 1, "but one rare answer that is sure and wrong, which these labels do not show,"),
+        (Difference(0.009, 0.003), 1, "but the few sure mistakes that these labels can miss could cost more. "),
     ):
         others = {f"other {index}": Difference(0.0, 0.01) for index in range(count - 1)}
         unsure = dataclasses.replace(
