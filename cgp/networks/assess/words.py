@@ -326,7 +326,11 @@ def _changed(report: Assessment, method: str) -> list[str]:
 
 
 def _in_points(change: Difference) -> str:
-    return f"{100 * change.mean:+.1f} ± {100 * change.error:.1f} points"
+    """With as many digits as show whether it is above two errors."""
+    mean, error = 100.0 * change.mean, 100.0 * change.error
+    shown = {d: abs(round(mean, d)) > 2.0 * round(error, d) for d in range(1, _MOST_DIGITS + 1)}
+    digits = next((d for d, is_above in shown.items() if is_above == (abs(mean) > 2.0 * error)), _MOST_DIGITS)
+    return f"{mean:+.{digits}f} ± {error:.{digits}f} points"
 
 
 def _costs(report: Assessment, method: str) -> list[str]:

@@ -196,6 +196,9 @@ def test_accuracy_is_no_nothing():
     assert isinstance(gain, Difference)
     assert "But the GP read-out changes the accuracy by +3.4 ± 0.8 points: where right" in worded.sentence
     assert "shows no gain" not in worded.sentence
+    near = worded.differences["GP read-out + temperature"] | {"accuracy": Difference(0.0112, 0.00552)}
+    near = dataclasses.replace(worded, differences=worded.differences | {"GP read-out + temperature": near})
+    assert "the accuracy by +1.12 ± 0.55 points: where" in near.sentence  # not 1.1 ± 0.6, below two errors
     better = worded.differences["GP read-out + temperature"] | {"brier": Difference(-0.02, 0.006)}
     scores = {**worded.scores, "GP read-out + temperature": {**worded.scores["temperature"]}}
     scores["GP read-out + temperature"]["brier"] = scores["temperature"]["brier"] - 0.01
