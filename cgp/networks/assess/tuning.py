@@ -194,7 +194,7 @@ class Tuned:
             if (inside := folds == fold).any():
                 rows = inside.to(labels.device)
                 outcome: Outcome = chunk.rows[key].at(rows).outcome(labels[rows], parameter)
-                if isinstance(outcome, LabelledScores):
+                if isinstance(outcome, LabelledScores) and (key, parameter) != whole:
                     order = chunk.rows[whole[0]].at(rows).probabilities(whole[1]).amax(-1)
                     outcome = outcome._replace(order=order.cpu().numpy())
                 yield chunk.places[rows].cpu().numpy(), outcome
