@@ -185,15 +185,14 @@ def _as_it_is(report: Assessment, change: Difference) -> str:
     is_wrong, is_feared = _is_wrong(excess), report.is_clear(name, bounded=False)
     use = f"Use the model as it is{f', although its claims are too {_side(excess)[1]}' if is_wrong else ''}"
     changes = f"{_in_nats(change)}{_why_not(-change, report.errors_needed(name))}"
-    if is_wrong and change.mean > 0.0:
-        return f"{use}: these {_labels(report)} find no temperature that mends that (NLL {changes}). More may find one."
-    if not (is_wrong or is_feared) or -change.mean <= LEAST_NATS:
+    if not (is_wrong or is_feared) or 0.0 <= -change.mean <= LEAST_NATS:
         return f"{use}: {plain} changes its NLL by {changes}."
     said = [f"{use}: {plain} changes its NLL by {changes}."]
     if is_wrong:
         claim, fitted = report.confidences[name].mean(), f"{report.choices[name].parameter:.3g}"
-        said = [f"{use}: these {_labels(report)} are too few to say that {plain} mends that."]
-        said.append(f"The likeliest, {fitted}, claims {claim:.1%} and changes the NLL by {changes}.")
+        found = "are too few to say that" if change.mean < 0.0 else "do not show that"
+        said = [f"{use}: these {_labels(report)} {found} {plain} lowers the NLL."]
+        said.append(f"The likeliest, {fitted}, claims {claim:.1%} and changes it by {changes}.")
     if is_feared:
         said.append(
             "But no answer here is both sure and wrong; the few that labels can miss could cost more than that gain."

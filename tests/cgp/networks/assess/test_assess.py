@@ -173,7 +173,7 @@ BETTER, LEVEL, HARM, SMALL = (-0.03, 0.01), (-0.01, 0.005), (0.076, 0.0309), (-0
 CLEAR, UNCLEAR = (-0.01, 0.006), (-0.01, 0.0062)  # at 5 %, one-sided, whatever the number of rows
 HIGH = "Use the model as it is, although its claims are too high:"  # the fixture's, by 2.9 ± 1.2 points
 AS_IS = f"{HIGH} a temperature changes its NLL by"
-TOO_FEW = f"{HIGH} these 400 labels are too few to say that a temperature mends that. The likeliest, 1.25, claims"
+TOO_FEW = f"{HIGH} these 400 labels are too few to say that a temperature lowers the NLL. The likeliest, 1.25, claims"
 GUESS = "would make it clear, if the gain stays, and report.apply(model, 'temperature') takes it as a guess."
 FALLS = "and the NLL falls by"
 SCALED = f"{FALLS} 0.0300 ± 0.0100 nats.\nBeyond a temperature,"
@@ -200,12 +200,12 @@ SCALED = f"{FALLS} 0.0300 ± 0.0100 nats.\nBeyond a temperature,"
         ([HARM], BETTER, "temperature", f"{SCALED} the posterior (NLL +0.0760 ± 0.0309 nats) is worse."),
         ([LEVEL, LEVEL], UNCLEAR, "as trained", f"{GUESS}\nBeyond a t"),
         ([], UNCLEAR, "as trained", TOO_FEW),
-        ([], UNCLEAR, "as trained", "and changes the NLL by -0.0100 ± 0.0062 nats, which may be chance. About"),
+        ([], UNCLEAR, "as trained", "and changes it by -0.0100 ± 0.0062 nats, which may be chance. About"),
         (
             [],
             HARM,
             "as trained",
-            f"{HIGH} these 400 labels find no temperature that mends that (NLL +0.0760 ± 0.0309 nats).",
+            f"{HIGH} these 400 labels do not show that a temperature lowers the NLL. The likeliest, 1.25, claims",
         ),
         ([LEVEL, LEVEL], CLEAR, "temperature", f"{FALLS} 0.0100 ± 0.0060 nats."),
         ([], BETTER, "temperature", f"{FALLS} 0.0300 ± 0.0100 nats."),
