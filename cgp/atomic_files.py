@@ -24,6 +24,7 @@ def write_aside(path: Path, write: Callable[[Path], object]) -> None:
         write: function that writes the content to a path of the same suffix.
 
     Raises:
+        FileNotFoundError: if its folder is none.
         ValueError: if there is a folder, a disk or a socket.
     """
     if _is_stream(path):
@@ -34,6 +35,8 @@ def write_aside(path: Path, write: Callable[[Path], object]) -> None:
                 shutil.copyfileobj(source, stream)
         return
     place = path.resolve()
+    if not place.parent.is_dir():
+        raise FileNotFoundError(f"{path}: expected a place in a folder that exists, got {place.parent}, which is none")
     before = place.stat() if place.exists() else None
     aside = place.with_name(f".{place.stem}-{os.getpid()}{place.suffix}")
     try:

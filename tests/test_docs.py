@@ -330,3 +330,10 @@ def test_formulas_become_mathml(latex, expected):
     assert expected in shown
     assert "\\" not in shown
     assert 'display="block"' in markup
+
+
+@pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.stem)
+def test_a_page_that_uses_the_tutorials_model_trains_it(page):
+    """Each runs by itself: a reader of one has read no other."""
+    code = "\n".join(block.code for block in pages.blocks(page))
+    assert pages.continues(page) == bool(re.search(r"\bvit\b", code))

@@ -239,7 +239,8 @@ def _labels(path: Path, arrays: dict[str, Array], shape: tuple[int, ...], classe
         got = f"{labels.dtype} {labels.shape} (save {advice}, from 0 as the logits have them{names})"
         raise ValueError(f"{path}: expected labels ({shape[0]},) of integers, got {got}")
     if labels.shape != shape[:1]:
-        raise ValueError(f"{path}: expected labels ({shape[0]},), one for each input, got {labels.shape}")
+        turned = " (are the logits transposed? logits.T has an input in each row)" if labels.shape == shape[1:] else ""
+        raise ValueError(f"{path}: expected labels ({shape[0]},), one for each input, got {labels.shape}{turned}")
     least, most = int(labels.min()), int(labels.max())
     if least < 0 or most >= shape[1]:
         advice = "save labels - 1" if (least, most) == (1, shape[1]) else "leave out inputs of other classes"

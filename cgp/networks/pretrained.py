@@ -111,9 +111,14 @@ def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = No
 
     Raises:
         FileNotFoundError: if a file is missing.
+        TypeError: if the folder is a model.
         ValueError: if the weights are damaged, the configuration is of another version, the folder does not say what
             the host is, or it has neither a converted layer nor a calibration.
     """
+    if isinstance(folder, nn.Module):
+        raise TypeError(
+            f"folder: expected a path before the model, cgp.from_pretrained(folder, model), got {type(folder).__name__}"
+        )
     path = Path(folder)
     if not path.is_dir():
         raise FileNotFoundError(f"folder: expected one that cgp.save_pretrained wrote, got {path}, which is none")

@@ -166,7 +166,7 @@ def risk_coverage(
     groups = named(predictions, "predictions")
     ax = new_axes(ax, height=2.2)
     ax.grid(axis="y", color=PALE, lw=0.6)
-    most = 0.0
+    most, has_others = 0.0, False
     for index, (key, pair) in enumerate(groups.items()):
         if len(pair) != 2:
             raise ValueError(f"predictions[{key!r}] must be a pair of arrays, got {len(pair)} items")
@@ -178,7 +178,8 @@ def risk_coverage(
         label = area if highlight else f"{key} ({area})"
         look = line_look(0 if highlight else index) | {"marker": "", "label": label}
         if highlight not in (None, key):
-            look |= {"color": PALER, "lw": 0.9, "label": None, "zorder": 1}
+            look |= {"color": PALER, "lw": 0.9, "label": None if has_others else "other methods", "zorder": 1}
+            has_others = True
         drawn = slice(_FIRST - 1 if len(wrong) > _FIRST else 0, None)
         ax.plot(kept[drawn] / len(wrong), risk[drawn], **look)
         if key == (highlight or next(iter(groups))):

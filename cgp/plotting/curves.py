@@ -24,7 +24,7 @@ from cgp.plotting.style import (
     styled,
 )
 
-__all__ = ["curves", "posterior_bands", "uncertainty_histograms"]
+__all__ = ["curves", "posterior_bands", "score_limits", "uncertainty_histograms"]
 
 
 @styled
@@ -127,7 +127,7 @@ def uncertainty_histograms(
         xscale = "log" if limits is None and _is_crowded(values, pooled, bins) else "linear"
     if xscale not in ("linear", "log"):
         raise ValueError(f"xscale must be 'linear' or 'log', got {xscale!r}")
-    low, high = limits or _range(pooled, xscale)
+    low, high = limits or score_limits(pooled, xscale)
     if pooled.max() > high or (xscale == "linear" and pooled.min() < low):
         raise ValueError(f"groups must lie in {[low, high]}, got [{pooled.min():.3g}, {pooled.max():.3g}]")
     edges = np.geomspace(low, high, bins + 1) if xscale == "log" else np.linspace(low, high, bins + 1)
@@ -153,7 +153,8 @@ def _is_crowded(values: Mapping[str, Array], pooled: Array, bins: int) -> bool:
     return 0 <= low < high and min(float(np.median(group)) for group in values.values()) < low + 2 * (high - low) / bins
 
 
-def _range(pooled: Array, xscale: str) -> tuple[float, float]:
+def score_limits(pooled: Array, xscale: str) -> tuple[float, float]:
+    """Ends of an axis for scores (N,), which a hundredth of them may be below on a logarithmic one."""
     low, high = float(pooled.min()), float(pooled.max())
     if xscale == "log" and high > 0:
         # Rounding of the last edge must not exclude the largest score.

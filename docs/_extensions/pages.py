@@ -1,7 +1,7 @@
 """Pages whose code is run: what it prints stands on the page, and its pictures are drawn anew in each build.
 
-A Python block is followed by a text block with its output; the blocks of a page share their names. A page with the line
-``<!-- continues: tutorial-networks.md -->`` starts where the first block of that page ends. ``<!-- not run -->`` above
+A Python block is followed by a text block with its output; the blocks of a page share their names. Of pages that begin
+with the first block of the network tutorial, which trains its model, a process runs it once. ``<!-- not run -->`` above
 a block leaves it out. ``python docs/_extensions/pages.py docs/guides/saving.md`` writes outputs and pictures into a
 page.
 
@@ -65,8 +65,7 @@ PAGES = (
     *sorted((DOCS / "notes").glob("thread-*.md")),  # texts for open threads elsewhere
 )
 
-_PRECISION = "default dtype"
-_CONTINUES = "<!-- continues: tutorial-networks.md -->"
+_PRECISION, _RANDOM, _PRINTED = "default dtype", "random state", "printed"
 _BLOCK = re.compile(
     r"(?P<skip><!-- not run -->\n)?```python\n(?P<code>.*?)```\n(?:\n```text\n(?P<output>.*?)```\n)?", re.DOTALL
 )
@@ -74,7 +73,7 @@ _OUTPUT = re.compile(r"^```text\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
 _PICTURE = re.compile(r"\]\(\S*images/([\w-]+\.png)\)")
 _NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 _SECONDS = re.compile(r"[\d.]+ s\b")
-_begun: dict[str, Any] = {}  # names after the tutorial's first block, in this process
+_begun: dict[str, Any] = {}  # names after the tutorial's first block, and what it prints, in this process
 
 
 class Block(NamedTuple):
@@ -103,13 +102,12 @@ def run(page: Path, folder: Path | None = None) -> list[str]:
         ValueError: if the page shows another number of pictures than its code draws.
     """
     space = _copied(tutorial()) if continues(page) else {}
-    printed, drawn = [], []
+    printed, drawn = ([space.pop(_PRINTED)] if space else []), []
     with _fresh():
         torch.set_default_dtype(space.pop(_PRECISION, torch.float32))
-        for number, block in enumerate(blocks(page), 1):
+        torch.set_rng_state(space.pop(_RANDOM, torch.get_rng_state()))
+        for number, block in enumerate(blocks(page)[len(printed) :], len(printed) + 1):
             printed.append(_execute(block.code, f"{page.name}, block {number}", space))
-            if page == TUTORIAL and number == 1:
-                _begun.update(_copied(space) | {_PRECISION: torch.get_default_dtype()})
             drawn += [plt.figure(index) for index in plt.get_fignums() if plt.figure(index) not in drawn]
         names = pictures(page)
         if len(drawn) != len(names):
@@ -120,16 +118,17 @@ def run(page: Path, folder: Path | None = None) -> list[str]:
 
 
 def continues(page: Path) -> bool:
-    """Whether a page starts where the first block of the tutorial ends."""
-    return _CONTINUES in page.read_text(encoding="utf-8")
+    """Whether a page begins with the first block of the network tutorial."""
+    return any(block.code == blocks(TUTORIAL)[0].code for block in blocks(page)[:1])
 
 
 def tutorial() -> dict[str, Any]:
-    """The names that pages which continue the tutorial start from: a process trains its model once for all of them."""
+    """The names after that block, and what it prints: a process trains the model once for all of these pages."""
     if not _begun:
         with _fresh():
-            _execute(blocks(TUTORIAL)[0].code, TUTORIAL.name, _begun)
-            _begun[_PRECISION] = torch.get_default_dtype()
+            printed = _execute(blocks(TUTORIAL)[0].code, TUTORIAL.name, _begun)
+            state = torch.get_default_dtype(), torch.get_rng_state()
+            _begun.update(zip((_PRECISION, _RANDOM, _PRINTED), (*state, printed), strict=True))
     return _begun
 
 
@@ -210,7 +209,7 @@ def _build(app: Sphinx) -> None:
     log = logging.getLogger(__name__)
     BUILT.mkdir(parents=True, exist_ok=True)
     begin, done = time.monotonic(), 0
-    together = [page for page in PAGES if page == TUTORIAL or continues(page)]  # its model is trained in one process
+    together = [page for page in PAGES if continues(page)]  # its model is trained in one process
     groups = [*filter(None, [together]), *([page] for page in PAGES if page not in together)]
     with ProcessPoolExecutor(app.parallel, get_context("spawn")) as pool:
         for found in (pool.map if app.parallel > 1 else map)(_differences, groups):

@@ -23,31 +23,35 @@ _POINT = 0.005  # largest difference of confidence and accuracy that counts as c
 _COIN = 0.5  # AUROC of a useless score
 
 
-def answer(results: Mapping[str, Sequence[Result]]) -> list[str]:
-    """Sentences for the methods of one setting; the reference is softmax, or else the first method."""
-    choice, reference = _choice(results), _reference(results)
+def answer(results: Mapping[str, Sequence[Result]], *, assessed: bool = False) -> list[str]:
+    """Sentences for the methods of one setting; the reference is softmax, or else the first method.
+
+    Where a report of :func:`cgp.assess` stands beside them, they leave to it what is claimed and whether a temperature
+    helps, and compare the methods as trained.
+    """
+    choice, reference = _choice(results, assessed=assessed), _reference(results, assessed=assessed)
     sentences = [
-        _honesty(reference[0]),
-        _temperature(reference[0]),
-        *findings(results),
+        *([] if assessed else [_honesty(reference[0]), _temperature(reference[0])]),
+        *findings(results, assessed=assessed),
         _elsewhere(choice[0], reference[0]),
     ]
     return [*filter(None, sentences), _collapse(results)]
 
 
-def findings(results: Mapping[str, Sequence[Result]]) -> list[str]:
+def findings(results: Mapping[str, Sequence[Result]], *, assessed: bool = False) -> list[str]:
     """Those of the sentences that compare methods: which to take, and which leads, if it is another."""
-    choice, reference = _choice(results), _reference(results)
-    sentences = [_take(choice, reference, alone=len(results) < 2), _leader(results, choice, reference)]
+    choice, reference = _choice(results, assessed=assessed), _reference(results, assessed=assessed)
+    kept = ", as trained" if assessed else " as it is"
+    sentences = [_take(choice, reference, kept, alone=len(results) < 2), _leader(results, choice, reference)]
     return [*filter(None, sentences)]
 
 
-def _reference(results: Mapping[str, Sequence[Result]]) -> Choice:
+def _reference(results: Mapping[str, Sequence[Result]], *, assessed: bool) -> Choice:
     """Softmax, or the first method; with its temperature if that helps on the test inputs: the harder to beat."""
     names = [name for name in results if name.rpartition("/")[2] == BASELINE]
     baseline = (names or list(results))[0]
     runs = results[baseline]
-    return runs, statistic(runs, "nll_cooled").mean < statistic(runs, "nll").mean
+    return runs, not assessed and statistic(runs, "nll_cooled").mean < statistic(runs, "nll").mean
 
 
 def _honesty(results: Sequence[Result]) -> str:
@@ -80,20 +84,20 @@ def _temperature(results: Sequence[Result]) -> str:
     return f"A temperature, {temperature}, fitted on validation inputs, {verb} its {change} and its {ece}."
 
 
-def _choice(results: Mapping[str, Sequence[Result]]) -> Choice:
+def _choice(results: Mapping[str, Sequence[Result]], *, assessed: bool) -> Choice:
     """The method with the smallest validation NLL, and whether with a temperature; the test set is not used."""
     keys = ("validation_nll", "validation_nll_cooled")
     candidates = {
         (name, key == keys[1]): np.mean([result.numbers.get(key, math.nan) for result in runs])
         for name, runs in results.items()
-        for key in keys
+        for key in keys[: 1 if assessed else 2]
     }
     finite = {key: value for key, value in candidates.items() if not math.isnan(value)}
     name, cooled = min(finite, key=lambda key: finite[key]) if finite else (next(iter(results)), False)
     return results[name], cooled
 
 
-def _take(chosen: Choice, reference: Choice, *, alone: bool) -> str:
+def _take(chosen: Choice, reference: Choice, kept: str, *, alone: bool) -> str:
     (best, cooled), end = chosen, "_cooled" if chosen[1] else ""
     numbers = (
         f"accuracy {statistic(best, 'accuracy').text(100, 1)} %, NLL {statistic(best, f'nll{end}').text()}, "
@@ -103,11 +107,11 @@ def _take(chosen: Choice, reference: Choice, *, alone: bool) -> str:
         others = "" if alone else "; no other method has a smaller validation NLL"
         lost = _gain((best, False), chosen) if cooled else Statistic(math.nan, math.nan)
         if lost.mean > 0:  # the previous sentence is about a temperature
-            kept = f"take {_label(best)} as it is, or look for what sets the two apart"
+            take = f"take {_label(best)} as it is, or look for what sets the two apart"
             return (
-                f"A temperature helps on the validation inputs, but is worse on the test inputs by {_by(lost)}: {kept}."
+                f"A temperature helps on the validation inputs, but is worse on the test inputs by {_by(lost)}: {take}."
             )
-        return f"Take {_label(best)}{' with a temperature' if cooled else ' as it is'} ({numbers}){others}."
+        return f"Take {_label(best)}{' with a temperature' if cooled else kept} ({numbers}){others}."
     gain, against = _gain(chosen, reference), _named(reference)
     if math.isnan(gain.mean):
         return f"By validation NLL take {_named(chosen)} ({numbers})."

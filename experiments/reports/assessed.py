@@ -4,6 +4,7 @@ from itertools import islice
 from typing import NamedTuple
 
 import cgp
+from cgp.networks.assess.words import meanings
 from cgp.plotting.style import as_png
 from experiments.data import input_sets, load
 from experiments.data.examples import Batches, batch
@@ -15,11 +16,12 @@ _OOD = "ood-"
 
 
 class Assessed(NamedTuple):
-    """What was assessed, the report's sentence and tables, and its picture."""
+    """What was assessed, the report's sentence and tables, what their columns mean, and its picture."""
 
     what: str
     sentence: str
     tables: str
+    meanings: dict[str, str]
     png: bytes
 
 
@@ -39,4 +41,4 @@ def assess_run(run: Run) -> Assessed:
     strange = {each.name.removeprefix(_OOD): Batches(each, size) for each in islice(sets, 1)}
     report = cgp.assess(run.model().cpu(), held_out, train=known, ood=strange)
     what = f"cgp.assess on {run.label}, seed {run.seed}, and the {len(splits.test)} labels of its test inputs"
-    return Assessed(what, report.sentence, report.table(), as_png(report.plot()))
+    return Assessed(what, report.sentence, report.table(), meanings(report), as_png(report.plot()))

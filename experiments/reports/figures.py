@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from cgp.plotting import curves, reliability_diagram, risk_coverage, style, uncertainty_histograms, variance_maps
+from cgp.plotting.curves import score_limits
 from cgp.plotting.style import as_png, percent
 from experiments.atomic_files import read_arrays
 from experiments.evaluation import mean_probabilities, uncertainty
@@ -55,7 +56,7 @@ def sections(methods: Methods, *, without: Collection[str] = ()) -> Iterator[Sec
             _corrupted,
         ),
         ("uncertainty", "Do OOD inputs stand out?", "Total uncertainty of test and of OOD inputs.", _uncertainty),
-        ("risk-coverage", "Which answers to withhold?", "Error among the most confident; others grey.", _withhold),
+        ("risk-coverage", "Which answers to withhold?", "Error among the most confident answers.", _withhold),
         ("variance", "Where is attention uncertain?", "Variance of the attention in each layer.", _variance),
         ("training", "Training", "Negative log-likelihood by epoch.", _training),
     ):
@@ -91,7 +92,11 @@ def _reliability(key: str, methods: Methods) -> Figure:
 
 def _withhold(key: str, methods: Methods) -> Figure:
     pairs = {name: _confidence(results) for name, results in methods.items()}
-    return _drawn(lambda ax: risk_coverage(pairs, highlight=key, ax=ax), 2.2)
+
+    def draw(ax: Axes) -> None:
+        risk_coverage(pairs, highlight=key, ax=ax).legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+
+    return _drawn(draw, 2.4)
 
 
 def _corrupted(key: str, methods: Methods) -> Figure | None:
@@ -132,9 +137,10 @@ def _uncertainty(key: str, methods: Methods) -> Figure | None:
         return None
     # One axis for all panels, logarithmic if one of them needs it.
     values = {name: totals for name, totals in groups.items() if "OOD" in totals}
-    high = max(float(group.max()) for totals in values.values() for group in totals.values()) or 1.0
+    pooled = np.concatenate([group for totals in values.values() for group in totals.values()])
     low = min(float(np.median(totals["test"])) for totals in values.values())
-    scale, limits = ("log", (1e-4 * high, high)) if low < _CROWDED * high else ("linear", (0.0, high))
+    scale = "log" if low < _CROWDED * float(pooled.max()) else "linear"
+    limits = score_limits(pooled, scale)
     options: dict[str, Any] = {"xlabel": "Total uncertainty (nats)", "xscale": scale, "limits": limits}
     return _drawn(lambda ax: uncertainty_histograms(values[key], ax=ax, **options), 2.2)
 

@@ -48,7 +48,8 @@ def report(
     """
     results = [score(run, protocol) for run in runs]
     by_method = methods(results)
-    title, sentences, grid = _title(by_method, protocol), list(_answers(by_method)), _compared(by_method)
+    title, grid, asked = _title(by_method, protocol), _compared(by_method), assessed is not None
+    sentences = list(_answers(by_method, partial(answer, assessed=asked)))
     key = [{"method": result.run.name, "seed": result.run.seed} for result in results]
     write_csv(out / "results.csv", [labels | result.numbers for labels, result in zip(key, results, strict=True)])
     for name in ("sets", "detection"):
@@ -61,8 +62,8 @@ def report(
         write_atomically(path, partial(Path.write_bytes, data=panel.png))
     write_text(out / "results.md", _markdown(title, sentences, grid))
     write_text(out / "report.html", _page(title, sentences, grid, by_method, drawn, filling, assessed))
-    told = [_COMPARED.format(len(by_method)), *_answers(by_method, findings)] if filling else sentences
-    words = Text("\n".join(escape(sentence, "terminal") for sentence in told))
+    compared = [_COMPARED.format(len(by_method)), *_answers(by_method, partial(findings, assessed=asked))]
+    words = Text("\n".join(escape(sentence, "terminal") for sentence in (compared if filling else sentences)))
     return [words] if filling else [Fitted(grid._replace(title=title), more="report.html"), "", words]
 
 
@@ -77,7 +78,7 @@ def _title(by_method: Mapping[str, Sequence[Result]], protocol: str) -> str:
 
 
 def _answers(
-    by_method: Mapping[str, Sequence[Result]], words: Callable[[Mapping[str, Sequence[Result]]], list[str]] = answer
+    by_method: Mapping[str, Sequence[Result]], words: Callable[[Mapping[str, Sequence[Result]]], list[str]]
 ) -> Iterator[str]:
     """Yield the sentences for each setting."""
     settings = dict.fromkeys(results[0].run.setting for results in by_method.values())

@@ -97,3 +97,9 @@ def test_what_is_no_place_for_a_file_is_refused(tmp_path):
         open_socket.bind(str(tmp_path / "s"))
         with pytest.raises(ValueError, match="expected a file to write, got a socket"):
             write(tmp_path / "s")
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    """And not the file beside the place, of which nobody has heard."""
+    with pytest.raises(FileNotFoundError, match=r"a\.csv: expected a place in a folder that exists, got .*none, "):
+        write(tmp_path / "none" / "a.csv")

@@ -178,7 +178,7 @@ class _Comparison:
         self.entries = entries_of(self.task, self.plain, what.methods)
         self.widest, detectors = Widest(), what.detectors
         if self.tuned.draws and what.posterior is not None:
-            factor, temperature = self.tuned.choice(Entry(self.plain, None, "widest"))
+            factor, temperature = self.tuned.whole(Entry(self.plain, None, "widest"))
             how = search.num_samples, search.mode, search.seed
             self.widest = Widest(what.posterior.layers, float(factor), temperature, *how)
         else:  # there is none, or all its draws overflow
@@ -192,18 +192,20 @@ class _Comparison:
         outcomes, known = self.tuned.scored(self.entries, self.widest.factor, self._scores_of_draws)
         detectors = [detector.knowing(known) for detector in self.detectors]
         outside = {name: self._scores_of_others(data, name) for name, data in others}
-        chosen = {name: (entry.method, *self.tuned.choice(entry)) for name, entry in self.entries.items()}
+        chosen = {name: (entry.method, *self.tuned.whole(entry)) for name, entry in self.entries.items()}
         choices = {n: Choice(m, key if isinstance(key, float) else 0.0, fit) for n, (m, key, fit) in chosen.items()}
         weights = fingerprint(self.model)
         fitted = {each.name: replace(each, weights=weights.host) for each in detectors}
         groups: Any = self.input_of.numpy()
         first, alone = next(iter(outcomes.values())), outcomes[self.task.parameter]
         beyond = [name for name, entry in self.entries.items() if entry.is_advised and entry.method is not self.plain]
+        bounds = self._bounds(outcomes, beyond, groups)
         return Assessment(
             scores={name: outcome.summary() for name, outcome in outcomes.items()},
             differences={name: outcome.differences(first, groups) for name, outcome in outcomes.items()},
             beyond={name: outcomes[name].differences(alone, groups)["nll"] for name in beyond},
-            least=self._least(outcomes, beyond, groups),
+            least={name: bound for name, (bound, _) in bounds.items()},
+            harms={name: harm for name, (_, harm) in bounds.items()},
             detection=compare_detectors(detectors, known, outside) if outside else {},
             sets=compare_sets(self.tuned, self.entries[self.task.parameter], self.what.sets),
             num_labels=len(groups),
@@ -219,8 +221,10 @@ class _Comparison:
             fitted=fitted,
         )
 
-    def _least(self, outcomes: Mapping[str, Outcome], beyond: list[str], groups: Any) -> dict[str, float]:
-        """Lower bounds of the gains that may be recommended, with a probability of 95 %: of each test of a report."""
+    def _bounds(
+        self, outcomes: Mapping[str, Outcome], beyond: list[str], groups: Any
+    ) -> dict[str, tuple[float, float]]:
+        """Lower bounds of the gains that may be recommended, with 95 % in each test of a report, and possible harms."""
         first, alone = next(iter(outcomes)), self.task.parameter
         pairs = dict.fromkeys(beyond, alone) | ({} if first == alone else {alone: first})
         bounds = {}
@@ -231,7 +235,8 @@ class _Comparison:
                 plan = self.tuned.plan(self.entries[name])
                 harm = harm_of_temperatures((t for _, t in plan.values()), self.size)
             values, largest = of_groups(gains, groups)
-            bounds[name] = least_mean(values, -harm * largest, LEVEL / (1 if name == alone else len(beyond)))
+            level = LEVEL / (1 if name == alone else len(beyond))
+            bounds[name] = least_mean(values, -harm * largest, level), harm * largest
         return bounds
 
     def _source(self, method: Method) -> Source:

@@ -32,7 +32,7 @@ from cgp.networks.tasks.metrics import LabelledScores, ValueErrors, agreement
 from cgp.spelling import counted, meant
 
 from .claims import FEWEST_LABELS, FEWEST_WRONG, LEAST_NATS, Detection, Sets, best_detector
-from .words import about_detection, about_methods, tables
+from .words import about_detection, about_methods, meanings, tables
 from .written import write
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class Assessment:
         least: lower bound of the gain of the temperature or scale over the network as trained, which holds with a
             probability of 95 %, and of those over it, which all hold with 95 %, whatever the distribution of the
             differences (:func:`cgp.networks.assess.claims.least_mean`).
+        harms: for each of them, the most that it may add to the loss of an input.
         detection: results for each set of other inputs, by its name, and each detector.
         sets: results of prediction sets, by the name of their score, if any was compared.
         num_labels: labels of the validation data, or rows of values.
@@ -90,6 +91,7 @@ class Assessment:
     differences: dict[str, dict[str, Difference]]
     beyond: dict[str, Difference]
     least: dict[str, float]
+    harms: dict[str, float]
     detection: dict[str, dict[str, Detection]]
     sets: dict[str, Sets]
     num_labels: int
@@ -252,22 +254,31 @@ class Assessment:
         return tables(self)
 
     def to_frame(self) -> pd.DataFrame:
-        """All scores, one row per method, with "nll_change" and its "nll_change_error"; needs pandas."""
+        """All scores, one row per method, and what was fitted to all labels; needs pandas.
+
+        Returns:
+            A frame that ends in "nll_change", its "nll_change_error" and "temperature", as :meth:`apply` has it and 1
+            of methods without; of a regression "scale", a list where there are several outputs.
+        """
         names = list(next(iter(self.scores.values())))
         columns: dict[str, Any] = {name: [scores[name] for scores in self.scores.values()] for name in names}
         columns["nll_change"] = [self.differences[method]["nll"].mean for method in self.scores]
         columns["nll_change_error"] = [self.differences[method]["nll"].error for method in self.scores]
+        fitted = (torch.as_tensor(self.choices[method].parameter, dtype=torch.float64) for method in self.scores)
+        columns[self.task.parameter] = [parameter.squeeze().tolist() for parameter in fitted]
         return data_frame(columns, list(self.scores))
 
     def to_html(self) -> str:
-        """The sentence, the tables and, where matplotlib is installed, the picture as a fragment of HTML."""
+        """The sentence, the tables, the picture (with matplotlib), and what they mean, as a fragment of HTML."""
         image = ""
         if find_spec("matplotlib") is not None:
             from .pictures import as_image
 
             image = as_image(self)
         said = "<br>".join(map(escape, self.sentence.splitlines()))
-        return f"<section><p>{said}</p><pre>{escape(self.table())}</pre>{image}</section>"
+        terms = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in meanings(self).items())
+        folded = f"<details open><summary>What columns and pictures mean</summary><dl>{terms}</dl></details>"
+        return f"<section><p>{said}</p><pre>{escape(self.table())}</pre>{image}{folded}</section>"
 
     _repr_html_ = to_html
 
@@ -291,6 +302,11 @@ class Assessment:
     def confidences(self) -> dict[str, NDArray[Any]]:
         """For each method, the largest probability of each label, ``(N,)``; none of values."""
         return {name: each.confidence for name, each in self.outcomes.items() if isinstance(each, LabelledScores)}
+
+    @property
+    def orders(self) -> dict[str, NDArray[Any]]:
+        """For each method, what its answers are ranked by, ``(N,)``: their confidence by what :meth:`apply` has."""
+        return {name: each.order for name, each in self.outcomes.items() if isinstance(each, LabelledScores)}
 
     @property
     def correct(self) -> dict[str, NDArray[Any]]:

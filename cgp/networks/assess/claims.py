@@ -6,6 +6,7 @@ The lower bounds of a gain hold where errors are not normal: where a few answers
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import log
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ __all__ = [
     "compare_detectors",
     "compare_sets",
     "harm_seen",
+    "labels_needed",
     "least_mean",
     "of_groups",
 ]
@@ -66,7 +68,7 @@ class Detection(NamedTuple):
         auroc: area under the ROC curve.
         fpr95: share of known inputs that are flagged if 95 % of the others are.
         gain: gain in AUROC over the first score, one minus the confidence, with DeLong's error.
-        error: DeLong's standard error of ``auroc``.
+        error: standard error of ``auroc`` (:func:`cgp.networks.tasks.metrics.auroc_error`).
         num_inputs: number of inputs of the smaller set.
     """
 
@@ -122,7 +124,7 @@ def _detections(pairs: dict[str, tuple[Array, Array]]) -> dict[str, Detection]:
         inside, outside = (part - plain for part, plain in zip(placed[name], first, strict=True))
         gain = Difference(float(outside.mean()), metrics.delong_error(inside, outside))
         scores = metrics.auroc(*pair), metrics.fpr95(*pair)
-        detections[name] = Detection(*scores, gain, metrics.delong_error(*placed[name]), min(map(len, pair)))
+        detections[name] = Detection(*scores, gain, metrics.auroc_error(*placed[name]), min(map(len, pair)))
     return detections
 
 
@@ -202,6 +204,34 @@ def least_mean(values: Array, worst: float, level: float) -> float:
     sizes = np.array([1, *[1] * len(low), *map(len, parts), *[1] * len(high)], dtype=np.float64)
     weights = np.random.default_rng(0).standard_gamma(sizes, size=(_DRAWS, len(sizes)))
     return float(np.quantile(weights @ places / weights.sum(1), level))
+
+
+def labels_needed(gain: Difference, count: int, *, harm: float, z: float, level: float) -> float:
+    r"""How many labels would make a gain clear, if neither the gain nor its spread changed.
+
+    .. math:: \text{the } N' \text{ with} \quad g = z\, e \sqrt{N / N'} + h \log(1 / \delta) / N'
+
+    as errors fall with the root of the labels, and what none of them shows has a probability up to
+    :math:`\log(1/\delta) / N'` (:func:`least_mean`). Both at once are rarer: about three quarters are enough.
+
+    Args:
+        gain: g and its standard error e.
+        count: N, the labels that it was measured on, or inputs, if labels of one depend on each other.
+        harm: h, the most that may be added to the loss of one.
+        z: standard errors that a gain needs.
+        level: δ.
+
+    Returns:
+        N', infinite without a gain.
+
+    Example:
+        >>> labels_needed(Difference(0.1, 0.1), 100, harm=0.0, z=2.0, level=0.05)
+        400.0
+    """
+    if gain.mean <= 0.0:
+        return np.inf
+    spread, rest = z * gain.error * count**0.5, harm * log(1.0 / level)
+    return float(((spread + (spread**2 + 4.0 * gain.mean * rest) ** 0.5) / (2.0 * gain.mean)) ** 2)
 
 
 def of_groups(values: Array, groups: Array) -> tuple[Array, float]:

@@ -52,7 +52,8 @@ def drawn(report: Assessment, new: Callable[..., Figure] | None = None) -> Figur
         halves = below.subfigures(1, 2)  # names in one leave the other its width
         left, right = (half.subplots() for half in halves)
         _head(halves[0], "Errors among the surest answers")
-        plotting.risk_coverage(pairs, ax=left).legend(**_ABOVE)
+        plotting.risk_coverage({method: (report.orders[method], report.correct[method]) for method in methods}, ax=left)
+        left.legend(**_ABOVE)
         if report.detection:
             _head(halves[1], "Detection of other inputs")
             _draw_detectors(right, report.detection, [*filter(None, report.detectors.values())])
@@ -133,7 +134,8 @@ def _two_errors(found: Detection) -> float:
 
 def _mark(ax: Axes, found: Mapping[float, Detection], look: dict[str, Any], label: str | None = None) -> None:
     """Points with two errors, none where it is not known, at their places."""
-    errors = [_two_errors(d) for d in found.values()]
+    reach = [(_two_errors(d), d.auroc) for d in found.values()]
+    errors = np.transpose([(min(two, auroc), min(two, 1.0 - auroc)) for two, auroc in reach])  # within 0 and 1
     ax.errorbar([d.auroc for d in found.values()], [*found], xerr=errors, ls="", label=label, **look)
 
 

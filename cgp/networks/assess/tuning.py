@@ -123,6 +123,7 @@ class Tuned:
         tunings = {factor: self.rows[factor].tuning(self.of_tuned) for factor in factors}
         self.tunings = {factor: tuning for factor, tuning in tunings.items() if tuning is not None}  # draws overflow
         self._plans: dict[tuple[Key | None, str, bool], dict[int, tuple[Key, Any]]] = {}
+        self._wholes: dict[tuple[Key | None, str, bool], tuple[Key, Any]] = {}
 
     @property
     def draws(self) -> bool:
@@ -140,6 +141,13 @@ class Tuned:
             return self._best(entry, rows)
         return entry.key, self._parameter(entry.key, rows) if entry.fits else self._unit
 
+    def whole(self, entry: Entry) -> tuple[Key, Any]:
+        """The choice by all labels."""
+        asked = entry.key, entry.criterion, entry.fits
+        if asked not in self._wholes:
+            self._wholes[asked] = self.choice(entry)
+        return self._wholes[asked]
+
     def plan(self, entry: Entry) -> dict[int, tuple[Key, Any]]:
         """The choices for each fold, by the other folds."""
         asked = entry.key, entry.criterion, entry.fits
@@ -153,12 +161,14 @@ class Tuned:
     ) -> tuple[dict[str, Outcome], dict[str, Array]]:
         """Scores of every label by the other folds' choices, and of every input by the draws of the widest factor."""
         plans = {name: self.plan(entry) for name, entry in entries.items()}
-        keys = {key for plan in plans.values() for key, _ in plan.values()} | {0.0, widest}
+        whole = {name: self.whole(entry) for name, entry in entries.items()}
+        choices = [*whole.values(), *(choice for plan in plans.values() for choice in plan.values())]
+        keys = {key for key, _ in choices} | {0.0, widest}
         parts: dict[str, list[tuple[Array, Outcome]]] = {name: [] for name in plans}
         scores: list[dict[str, Array]] = []
         for chunk in self.all_chunks([key for key in (*self.tunings, *self.sources) if key in keys]):
             for name, plan in plans.items():
-                parts[name] += self._outcomes(plan, chunk)
+                parts[name] += self._outcomes(plan, whole[name], chunk)
             scores.append({**chunk.scores, **of_draws(chunk.rows[widest])})
         of_inputs = {name: np.concatenate([part[name] for part in scores]) for name in scores[0]}
         return {name: _in_order(outcomes) for name, outcomes in parts.items()}, of_inputs
@@ -175,13 +185,19 @@ class Tuned:
         """The temperature or scale that changes nothing."""
         return 1.0 if self.labels.dim() == 1 else torch.ones_like(self.labels[0])
 
-    def _outcomes(self, plan: Mapping[int, tuple[Key, Any]], chunk: Chunk) -> Iterator[tuple[Array, Outcome]]:
-        """Places and scores of a chunk's labels, fold by fold."""
+    def _outcomes(
+        self, plan: Mapping[int, tuple[Key, Any]], whole: tuple[Key, Any], chunk: Chunk
+    ) -> Iterator[tuple[Array, Outcome]]:
+        """Places and scores of a chunk's labels, fold by fold, and their order by the choice of all labels."""
         labels, folds = self.labels[chunk.places], self.fold_of[chunk.places.cpu()]
         for fold, (key, parameter) in plan.items():
             if (inside := folds == fold).any():
                 rows = inside.to(labels.device)
-                yield chunk.places[rows].cpu().numpy(), chunk.rows[key].at(rows).outcome(labels[rows], parameter)
+                outcome: Outcome = chunk.rows[key].at(rows).outcome(labels[rows], parameter)
+                if isinstance(outcome, LabelledScores) and (key, parameter) != whole:
+                    order = chunk.rows[whole[0]].at(rows).probabilities(whole[1]).amax(-1)
+                    outcome = outcome._replace(order=order.cpu().numpy())
+                yield chunk.places[rows].cpu().numpy(), outcome
 
     def _best(self, entry: Entry, rows: Tensor | None) -> tuple[float, Any]:
         """The factor of the amplitudes and the temperature or scale selected by some labels."""

@@ -5,23 +5,45 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cgp.comparisons import Difference, aligned, critical_value
+from cgp.comparisons import LEVEL, Difference, aligned, critical_value
 from cgp.networks.tasks.metrics import LabelledScores
 from cgp.spelling import counted
 
-from .claims import COVERAGE, FEWEST_INPUTS, FEWEST_LABELS, FEWEST_WRONG, LEAST_NATS, Detection
+from .claims import COVERAGE, FEWEST_INPUTS, FEWEST_LABELS, FEWEST_WRONG, LEAST_NATS, Detection, labels_needed
 
 if TYPE_CHECKING:
     from .assessment import Assessment
 
-__all__ = ["about_detection", "about_methods", "tables"]
+__all__ = ["about_detection", "about_methods", "compared_in", "headline", "meanings", "tables"]
 
 _COLUMNS = ("nll", "brier", "ece", "accuracy")  # what sentences are of; to_frame has all scores
 _OF_VALUES = ("nll", "crps", "rmse", "coverage90", "width90")
 
+_MEANINGS = {
+    "nll": "negative log-likelihood, the surprise at the true answers, in nats: less is better, and what is compared",
+    "brier": "squared error of the probabilities: less is better",
+    "ece": "how far confidence is from accuracy on average: less is better; chance alone keeps it above 0",
+    "accuracy": "share of right answers",
+    "crps": "distance of the predictive distribution from the value, in its units: less is better",
+    "rmse": "root of the mean squared error, in the values' units: less is better",
+    "coverage90": "share of the values inside the central 90 % interval: .9 is right",
+    "width90": "width of that interval: less is better, where its share is right",
+    "auroc": "1 where a score tells all of the other inputs from yours, .5 by chance",
+    "fpr95": "share of your inputs that is flagged where 95 % of the others are: less is better",
+    "sets": "sets of classes: the share that holds the label, their classes on average, the share with one",
+}
+_PICTURES = {
+    "Reliability": "accuracy in bins of confidence: below the diagonal they are overconfident, above it underconfident",
+    "Errors among the surest answers": "error rate where the least sure are withheld; the temperature is that of all "
+    "labels",
+    "Values inside central intervals": "below the diagonal intervals are too narrow, above it too wide",
+}
+
 _BELOW = "less than 0.0001"  # of a change without digits to show
 
 _LISTED = 4  # sets of other inputs with numbers of their own in a sentence; the tables have all
+
+_MOST_DIGITS, _MOST_MORE = 3, 50  # of percentages; of labels beyond those that there are, in their number
 
 _LEAST_ECE, _LEAST_ACCURACY = 0.01, 0.005  # changes below which nothing is said
 
@@ -55,6 +77,30 @@ def _detection_rows(detection: Mapping[str, Mapping[str, Detection]], measure: s
     return [[score, *(f"{getattr(d[score], measure):.3f}" if score in d else "" for d in sets)] for score in scores]
 
 
+def meanings(report: Assessment) -> dict[str, str]:
+    """What the columns of the tables and the panels of the picture mean, by their names."""
+    measures = {"auroc": "AUROC", "fpr95": "FPR95"} if report.detection else {}
+    measures |= {"sets": f"sets at {100 * COVERAGE:.0f} %"} if report.sets else {}
+    columns = {name: name for name in (_COLUMNS if report.correct else _OF_VALUES)}
+    against = {f"NLL against {next(iter(report.scores))}": "change of the nll, ± its standard error"}
+    panels = {name: text for name, text in _PICTURES.items() if name.startswith("Values") != bool(report.correct)}
+    said = [{shown: _MEANINGS[name] for name, shown in part.items()} for part in (columns, measures)]
+    return said[0] | against | said[1] | panels
+
+
+def headline(report: Assessment) -> str:
+    """What was assessed, by what."""
+    what = "probabilities" if report.correct else "variances"
+    return f"A network's {what}, assessed on {_labels(report, report.num_labels)}"
+
+
+def compared_in(report: Assessment) -> str:
+    """The methods that were compared, and the other inputs."""
+    methods = [name if name == "as trained" else choice.method.label for name, choice in report.choices.items()]
+    others = f"; other inputs: {', '.join(report.detection)}" if report.detection else ""
+    return f"{', '.join(dict.fromkeys(methods))}{others}"
+
+
 def about_methods(report: Assessment) -> list[str]:
     """Lines: what is claimed and what is right, the method to use, and what the others add."""
     if not report.has_enough_labels:
@@ -66,15 +112,38 @@ def about_methods(report: Assessment) -> list[str]:
 
 def _claimed(report: Assessment) -> list[str]:
     """How many answers of the network as trained are right, and how many its confidences say."""
-    trained = next(iter(report.outcomes.values()))
+    trained, excess = next(iter(report.outcomes.values())), _excess(report)
     if not isinstance(trained, LabelledScores):
         return []
-    excess = Difference.of_groups(trained.confidence - trained.correct, report.groups)
-    too, much = ("over", excess) if excess.mean > 0.0 else ("under", -excess)
-    right, said = (round(100.0 * float(each.mean()), 1) for each in (trained.correct, trained.confidence))
-    points = f"{abs(said - right):.1f} ± {100 * much.error:.1f} points"
-    verdict = f"{too}confident by {points}" if much.exceeds(0.0, 2.0) else f"the {points} between may be chance"
-    return [f"As trained {right:.1f}% of its answers are right, and it claims {said:.1f}%: {verdict}."]
+    is_wrong, digits = _is_wrong(excess), 1
+    while True:  # as many digits as show the verdict
+        right, said = (round(100.0 * float(each.mean()), digits) for each in (trained.correct, trained.confidence))
+        points, error = round(abs(said - right), digits), round(100.0 * excess.error, digits)
+        if (points > 2.0 * error) == is_wrong or digits == _MOST_DIGITS:
+            break
+        digits += 1
+    numbers = f"{points:.{digits}f} ± {error:.{digits}f} points"
+    verdict = f"{_side(excess)[0]}confident by {numbers}" if is_wrong else f"the {numbers} between may be chance"
+    claimed = f"As trained {right:.{digits}f}% of its answers are right, and it claims {said:.{digits}f}%"
+    return [f"{claimed}: {verdict}."]
+
+
+def _excess(report: Assessment) -> Difference:
+    """How much more the network as trained claims than it reaches; of values, nothing."""
+    trained = next(iter(report.outcomes.values()))
+    if not isinstance(trained, LabelledScores):
+        return Difference(0.0, 0.0)
+    return Difference.of_groups(trained.confidence - trained.correct, report.groups)
+
+
+def _is_wrong(excess: Difference) -> bool:
+    """Whether claims differ from what is reached by more than chance would."""
+    return abs(excess.mean) > 2.0 * excess.error
+
+
+def _side(excess: Difference) -> tuple[str, str]:
+    """What confidences are, and claims."""
+    return ("over", "high") if excess.mean > 0.0 else ("under", "low")
 
 
 def _doubt(report: Assessment) -> str:
@@ -107,14 +176,45 @@ def _of_methods(report: Assessment) -> str:
         then = f"it then claims {report.confidences[method].mean():.1%}, and the" if task.has_classes else "the"
         advice = f"Use {used}: {then} NLL falls by {_fall(change)}."
         return " ".join([advice, *_costs(report, method)])
-    why = _why_not(-change, report.errors_needed(task.parameter))
-    said = [f"Use the model as it is: {plain} changes its NLL by {_in_nats(change)}{why}."]
-    if report.is_clear(task.parameter, bounded=False):
+    return _as_it_is(report, change)
+
+
+def _as_it_is(report: Assessment, change: Difference) -> str:
+    """Why the temperature or scale is not recommended, and what would make it so; where claims are wrong, that, too."""
+    name, plain, excess = report.task.parameter, _plain(report), _excess(report)
+    is_wrong, is_feared = _is_wrong(excess), report.is_clear(name, bounded=False)
+    use = f"Use the model as it is{f', although its claims are too {_side(excess)[1]}' if is_wrong else ''}"
+    changes = f"{_in_nats(change)}{_why_not(-change, report.errors_needed(name))}"
+    if not (is_wrong or is_feared) or 0.0 <= -change.mean <= LEAST_NATS:
+        return f"{use}: {plain} changes its NLL by {changes}."
+    said = [f"{use}: {plain} changes its NLL by {changes}."]
+    if is_wrong:
+        claim, fitted = report.confidences[name].mean(), f"{report.choices[name].parameter:.3g}"
+        found = "are too few to say that" if change.mean < 0.0 else "do not show that"
+        said = [f"{use}: these {_labels(report)} {found} {plain} lowers the NLL."]
+        said.append(f"The likeliest, {fitted}, claims {claim:.1%} and changes it by {changes}.")
+    if is_feared:
         said.append(
             "But no answer here is both sure and wrong; the few that labels can miss could cost more than that gain."
         )
-        said.append(f"More labels may make it clear, and report.apply(model, {task.parameter!r}) takes the risk.")
-    return " ".join(said)
+    takes = f"report.apply(model, {name!r}) takes {'the risk' if is_feared else 'it as a guess'}"
+    return " ".join([*said, f"{_more(report, name, -change)}, and {takes}."])
+
+
+def _labels(report: Assessment, count: int | None = None) -> str:
+    """How many labels there are, or so many; inputs, where labels of one depend on each other; rows of values."""
+    what = "input" if report.num_inputs < report.num_labels else "label" if report.task.has_classes else "row"
+    return counted(report.num_inputs if count is None else count, what)
+
+
+def _more(report: Assessment, name: str, gain: Difference) -> str:
+    """How many labels more would make the gain of a method clear, as far as these can say."""
+    count, level = report.num_inputs, LEVEL / (len(report.beyond) if name in report.beyond else 1)
+    needed = labels_needed(gain, count, harm=report.harms[name], z=report.errors_needed(name), level=level)
+    more = float(f"{needed - count:.2g}")
+    if not 0.0 < more <= _MOST_MORE * count:
+        return "More labels may make it clear"
+    return f"About {_labels(report, int(more))} more would make it clear, if the gain stays"
 
 
 def _plain(report: Assessment) -> str:
@@ -164,8 +264,7 @@ def _others(report: Assessment) -> list[str]:
     better = {name: _better(report, name, label) for name, label in labels.items()}
     for name, change in report.beyond.items():
         if (-change).exceeds(0.0, 2.0):
-            why = _why_not(-change, report.errors_needed(name), len(report.beyond))
-            why = why or ", but one rare answer that is sure and wrong, which these labels do not show, could undo that"
+            why = _why_not(-change, report.errors_needed(name), len(report.beyond)) or _feared(report, name, -change)
             groups["not sure"].append(f"the {labels[name]} lowers the NLL by {_fall(change)}{why}")
         else:
             kind = "worse" if change.exceeds(0.0, 2.0) else "level" if better[name] else "nothing"
@@ -182,6 +281,13 @@ def _others(report: Assessment) -> list[str]:
     first = [f"Beyond {_plain(report)}, {words}." for words in said[:1]]
     rest = [f"{words[0].upper()}{words[1:]}." for words in said[1:]]
     return [" ".join([*first, *rest, *(words for found in better.values() for words in found)])] if said else []
+
+
+def _feared(report: Assessment, name: str, gain: Difference) -> str:
+    """Why a gain beyond chance is not recommended: what may happen that no label has shown."""
+    more = _more(report, name, gain)
+    takes = f"report.apply(model, {name!r}) takes the risk"
+    return f", but the few sure mistakes that these labels can miss could cost more. {more}, and {takes}"
 
 
 def _why_not(gain: Difference, needed: float, methods: int = 0) -> str:
@@ -219,7 +325,11 @@ def _changed(report: Assessment, method: str) -> list[str]:
 
 
 def _in_points(change: Difference) -> str:
-    return f"{100 * change.mean:+.1f} ± {100 * change.error:.1f} points"
+    """With as many digits as show whether it is above two errors."""
+    mean, error = 100.0 * change.mean, 100.0 * change.error
+    shown = {d: abs(round(mean, d)) > 2.0 * round(error, d) for d in range(1, _MOST_DIGITS + 1)}
+    digits = next((d for d, is_above in shown.items() if is_above == (abs(mean) > 2.0 * error)), _MOST_DIGITS)
+    return f"{mean:+.{digits}f} ± {error:.{digits}f} points"
 
 
 def _costs(report: Assessment, method: str) -> list[str]:

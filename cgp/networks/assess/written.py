@@ -12,15 +12,25 @@ from typing import TYPE_CHECKING, Any
 from cgp.atomic_files import write_aside
 from cgp.networks.detect.detector import RATE, Detector, units_of
 
+from .words import compared_in, headline
+
 if TYPE_CHECKING:
     from .assessment import Assessment
 
 __all__ = ["flagging", "write"]
 
 _PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{0}</title></head>
-<body style="font-family: sans-serif; max-width: 60em; margin: 2em auto">
-{1}
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{0}</title>
+<style>
+body {{ font: 16px/1.5 sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em }}
+h1 {{ font-size: 1.4em; margin-bottom: 0 }}
+pre {{ overflow-x: auto }}
+dt {{ font-weight: bold }}
+</style></head>
+<body>
+<h1>{0}</h1>
+<p>Compared: {1}</p>
+{2}
 </body></html>
 """
 
@@ -33,7 +43,7 @@ def write(report: Assessment, path: Path, details: Mapping[str, Any]) -> None:
     if ending == ".html" and details:
         raise ValueError(f"{', '.join(details)}: expected a .json for further entries, got {str(path)!r}")
     if ending == ".html":
-        text = _PAGE.format(escape(repr(report)), report.to_html())
+        text = _PAGE.format(*map(escape, (headline(report), compared_in(report))), report.to_html())
     else:
         numbers = _numbers(report)
         if "flag" not in details:

@@ -25,6 +25,7 @@ __all__ = [
     "agreement",
     "aurc",
     "auroc",
+    "auroc_error",
     "brier_scores",
     "calibration_error",
     "chance_calibration_error",
@@ -76,6 +77,8 @@ class LabelledScores(NamedTuple):
         confidence: largest probabilities, ``(N,)``.
         correct: whether predictions are right, ``(N,)``.
         classes: the predictions, ``(N,)``.
+        order: what answers are ranked by where the least sure are withheld, ``(N,)``: the confidence, by one choice for
+            all examples where folds have choices of their own, as ranks by several temperatures do not compare.
     """
 
     losses: Array
@@ -83,25 +86,27 @@ class LabelledScores(NamedTuple):
     confidence: Array
     correct: Array
     classes: Array
+    order: Array
 
     @classmethod
     def of(cls, probabilities: Array, labels: Array) -> LabelledScores:
         """Scores of probabilities ``(N, C)`` on labels ``(N,)``."""
         p, classes = probabilities, probabilities.argmax(-1)
-        return cls(log_losses(p, labels), brier_scores(p, labels), p.max(-1), classes == labels, classes)
+        confidence = p.max(-1)
+        return cls(log_losses(p, labels), brier_scores(p, labels), confidence, classes == labels, classes, confidence)
 
     def summary(self) -> dict[str, float]:
         """Scores of the set, those of :func:`classification_scores`."""
-        top, right = self.confidence.astype(np.float64), self.correct
+        top, order, right = self.confidence.astype(np.float64), self.order.astype(np.float64), self.correct
         return {
             "accuracy": float(right.mean()),
             "nll": float(self.losses.mean()),
             "brier": float(self.briers.mean()),
             "ece": calibration_error(top, right),
             "ece_chance": chance_calibration_error(top),
-            "aurc": aurc(top, right),
-            "risk80": risk_at_coverage(top, right, 0.8),
-            "risk90": risk_at_coverage(top, right, 0.9),
+            "aurc": aurc(order, right),
+            "risk80": risk_at_coverage(order, right, 0.8),
+            "risk90": risk_at_coverage(order, right, 0.9),
         }
 
     def differences(self, reference: Any, groups: Array) -> dict[str, Difference]:
@@ -307,6 +312,30 @@ def delong_error(inside: Array, outside: Array) -> float:
     """
     sides = (np.asarray(inside), np.asarray(outside))
     return float(np.sqrt(sum(v.var(ddof=1) / len(v) if len(v) > 1 else np.inf for v in sides)))
+
+
+def auroc_error(inside: Array, outside: Array) -> float:
+    r"""Standard error of an AUROC by its placements: DeLong's; of scores without an overlap, which has none, a bound's.
+
+    .. math:: \tfrac12 \big(1 - .025^{1/k}\big), \quad k = \min(N, M)
+
+    Two such errors reach Clopper and Pearson's bound at 97.5 %: an AUROC below it would have put one of k pairs, with
+    no input in common, out of order.
+
+    Args:
+        inside: ``(N,)``, of :func:`placements`.
+        outside: ``(M,)``, likewise.
+
+    Returns:
+        The error; infinite if one of the sets has a single input.
+
+    Example:
+        >>> round(auroc_error(*placements(range(100), range(100, 300))), 4)
+        0.0181
+    """
+    error, pairs = delong_error(inside, outside), min(len(inside), len(outside))
+    is_apart = error == 0.0 and float(np.mean(inside)) in (0.0, 1.0)
+    return 0.5 * (1.0 - 0.025 ** (1.0 / pairs)) if is_apart else error
 
 
 def fpr95(inside: Any, outside: Any) -> float:

@@ -492,6 +492,7 @@ def _saved(row):
         ({"logits": np.zeros((4, 2)), "label": np.zeros(4)}, [], "got only logits, label; did you mean 'labels'? (np"),
         ({"logits": np.zeros((4, 2)), "y": np.zeros(4)}, [], "expected labels (4,), got only logits, y (np.savez("),
         (_GOOD | {"labels": np.zeros(3, int)}, [], "expected labels (4,), one for each input, got (3,)"),
+        ({"logits": np.zeros((2, 4)), "labels": np.zeros(4, int)}, [], "got (4,) (are the logits transposed?"),
         (_GOOD | {"labels": np.zeros(4)}, [], "of integers, got float64 (4,) (save labels.astype(int), from 0 as"),
         (_GOOD | {"labels": np.eye(2)[[0, 1, 1, 0]]}, [], "got float64 (4, 2) (save labels.argmax(1), from 0 as the"),
         (_GOOD | {"labels": np.full(4, "cat")}, [], "got <U3 (4,) (save the number of each class, from 0 as the log"),

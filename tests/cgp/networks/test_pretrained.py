@@ -127,6 +127,8 @@ def test_what_cannot_be_saved_or_loaded(tmp_path):
         from_pretrained(tmp_path, host.model)
     with pytest.raises(FileNotFoundError, match="folder: expected one that cgp.save_pretrained wrote, got .*nowhere"):
         from_pretrained(tmp_path / "nowhere", host.model)
+    with pytest.raises(TypeError, match=r"cgp.from_pretrained\(folder, model\), got"):
+        from_pretrained(host.model, tmp_path)
     save_pretrained(convert(host.model), tmp_path)
     with pytest.raises(ValueError, match="model: expected the architecture that was saved, where attention layer 2 is"):
         from_pretrained(tmp_path, hosts.torch_attention().model)

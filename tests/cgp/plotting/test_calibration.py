@@ -108,7 +108,7 @@ def test_risk_coverage_starts_at_twenty_answers_if_there_are_more(count, drawn):
 def test_one_method_stands_out():
     pair = ([0.9, 0.6], [True, False])
     ax = risk_coverage({"a": pair, "b": pair, "c": pair}, highlight="b", ax=Figure().add_subplot())
-    assert legend(ax) == ["AURC 250.0 ‰", "95 % interval"]
+    assert legend(ax) == ["other methods", "AURC 250.0 ‰", "95 % interval"]
     a, b, c = (line.get_color() for line in ax.lines)
     assert a == c != b
 

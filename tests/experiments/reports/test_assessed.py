@@ -27,4 +27,5 @@ def test_a_trained_network_is_assessed_and_shown_in_the_report(tmp_path):
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     shown = unescape(page).replace("\xa0", " ")
     assert all(line in shown for line in assessed.sentence.splitlines())
+    assert all(f"<dt>{name}</dt><dd>{text}</dd>" in shown for name, text in assessed.meanings.items())
     assert page.index(assessed.what) < page.index("In numbers")

@@ -9,9 +9,11 @@ from rich.console import Console
 
 from cgp.networks.methods.temperature_scaling import fit_temperature
 from cgp.networks.tasks.metrics import auroc
+from cgp.plotting.curves import score_limits
 from experiments.evaluation import classification_report, uncertainty
 from experiments.evaluation.paired import mean_difference
-from experiments.reports.answer import _standing, _than, answer
+from experiments.reports.answer import _standing, _than, answer, findings
+from experiments.reports.figures import _totals, _uncertainty, _withhold
 from experiments.reports.page import report
 from experiments.reports.scores import Statistic, methods, score
 from tests.experiments.reports.saved import confident, find_runs, random_logits, write_run
@@ -92,6 +94,15 @@ def test_where_methods_do_not_differ_a_temperature_suffices(tmp_path):
             )
     words = answer(methods(score(run, "pooled") for run in find_runs([tmp_path])))[2]
     assert words.startswith(("softmax with a temperature suffices", "Take softmax with a temperature"))
+
+
+def test_beside_an_assessment_methods_are_compared_as_trained(results):
+    """Which has the verdict on a temperature: two, by two sets of labels, would contradict each other."""
+    words = answer(results, assessed=True)
+    assert words == [*findings(results, assessed=True), *answer(results)[-2:]]
+    assert not any("temperature" in line or "confident" in line for line in words)
+    (alone,) = findings({"digits/softmax": results["digits/softmax"]}, assessed=True)
+    assert alone.startswith("Take Softmax, as trained (accuracy ")
 
 
 @pytest.mark.parametrize(("columns", "says"), [(9, True), (2, False)])
@@ -261,3 +272,15 @@ def test_files_and_page(root, tmp_path):
     }
     assert "\\|CGP" in (out / "results.md").read_text(encoding="utf-8")
     assert "http" not in page.replace("http-equiv", "")  # needs nothing but itself
+
+
+def test_pictures_say_what_is_grey_and_begin_where_scores_do(results):
+    """Seen as files, without the page; the legend is above the curves, and the axis one for all methods."""
+    (risk,) = _withhold("digits/softmax", results).axes
+    panels = [_uncertainty(name, results).axes[0] for name in results]
+    assert "other methods" in [text.get_text() for text in risk.get_legend().get_texts()]
+    risk.figure.draw_without_rendering()
+    assert risk.get_legend().get_window_extent().y0 >= risk.get_window_extent().y1
+    (limits,) = {ax.get_xlim() for ax in panels}
+    totals = [group for runs in results.values() for group in _totals(runs).values()]
+    assert limits == score_limits(np.concatenate(totals), panels[0].get_xscale())

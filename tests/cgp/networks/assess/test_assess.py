@@ -120,7 +120,9 @@ def test_the_report_can_be_read(report):
     assert str(report.differences["temperature"]["nll"]) not in first
     assert second.endswith(str(report.differences[[*report.scores][1]]["nll"]))
     frame = report.to_frame()
-    assert {*frame} == {*report.scores["temperature"], "nll_change", "nll_change_error"} > {"risk80", "ece_chance"}
+    beside = {"nll_change", "nll_change_error", "temperature"}
+    assert {*frame} == {*report.scores["temperature"], *beside} > {"risk80", "ece_chance"}
+    assert frame["temperature"].to_dict() == {name: choice.parameter for name, choice in report.choices.items()}
     assert frame.loc["temperature", "nll"] == report.scores["temperature"]["nll"]
     assert frame.loc["temperature", "nll_change_error"] == report.differences["temperature"]["nll"].error
     open_before, page = plt.get_fignums(), report.to_html()
@@ -132,7 +134,15 @@ def test_the_report_can_be_read(report):
 
 def test_a_page_without_matplotlib_has_no_picture(report, monkeypatch):
     monkeypatch.setattr("cgp.networks.assess.assessment.find_spec", lambda name: None)
-    assert report.to_html().endswith("</pre></section>")
+    assert "</pre><details open>" in report.to_html()
+    assert "<img" not in report.to_html()
+
+
+def test_a_page_says_what_its_columns_mean(report):
+    page = report.to_html()
+    for column in (*report.table().split("\n")[0].split()[1:5], "AUROC", "FPR95"):
+        assert f"<dt>{column}</dt><dd>" in page
+    assert "rmse" not in page
 
 
 def test_a_report_is_a_line_in_a_shell_and_tables_in_a_notebook(report):
@@ -161,7 +171,10 @@ def test_a_fitted_detector_is_printed_by_its_name_and_limit(report):
 
 BETTER, LEVEL, HARM, SMALL = (-0.03, 0.01), (-0.01, 0.005), (0.076, 0.0309), (-0.001, 0.0001)
 CLEAR, UNCLEAR = (-0.01, 0.006), (-0.01, 0.0062)  # at 5 %, one-sided, whatever the number of rows
-AS_IS = "Use the model as it is: a temperature changes its NLL by"
+HIGH = "Use the model as it is, although its claims are too high:"  # the fixture's, by 2.9 ± 1.2 points
+AS_IS = f"{HIGH} a temperature changes its NLL by"
+TOO_FEW = f"{HIGH} these 400 labels are too few to say that a temperature lowers the NLL. The likeliest, 1.25, claims"
+GUESS = "would make it clear, if the gain stays, and report.apply(model, 'temperature') takes it as a guess."
 FALLS = "and the NLL falls by"
 SCALED = f"{FALLS} 0.0300 ± 0.0100 nats.\nBeyond a temperature,"
 
@@ -185,8 +198,15 @@ SCALED = f"{FALLS} 0.0300 ± 0.0100 nats.\nBeyond a temperature,"
         ),
         ([(0.0, 1e-6)], BETTER, "temperature", f"{SCALED} the posterior (NLL less than 0.0001 nats) shows no gain."),
         ([HARM], BETTER, "temperature", f"{SCALED} the posterior (NLL +0.0760 ± 0.0309 nats) is worse."),
-        ([LEVEL, LEVEL], UNCLEAR, "as trained", f"{AS_IS} -0.0100 ± 0.0062 nats, which may be chance.\nBeyond a t"),
-        ([], HARM, "as trained", f"{AS_IS} +0.0760 ± 0.0309 nats."),
+        ([LEVEL, LEVEL], UNCLEAR, "as trained", f"{GUESS}\nBeyond a t"),
+        ([], UNCLEAR, "as trained", TOO_FEW),
+        ([], UNCLEAR, "as trained", "and changes it by -0.0100 ± 0.0062 nats, which may be chance. About"),
+        (
+            [],
+            HARM,
+            "as trained",
+            f"{HIGH} these 400 labels do not show that a temperature lowers the NLL. The likeliest, 1.25, claims",
+        ),
         ([LEVEL, LEVEL], CLEAR, "temperature", f"{FALLS} 0.0100 ± 0.0060 nats."),
         ([], BETTER, "temperature", f"{FALLS} 0.0300 ± 0.0100 nats."),
         ([], SMALL, "as trained", f"{AS_IS} -0.0010 ± 0.0001 nats, which is below 0.002 nats."),
@@ -207,6 +227,36 @@ def test_a_method_is_recommended_if_its_gain_is_clear_and_worth_having(report, b
     assert changed.method == method
     assert changed.sentence.startswith("As trained ")
     assert words in changed.sentence
+
+
+@pytest.mark.parametrize(
+    ("excess", "words"),
+    [(2.01, "overconfident by 1.01 ± 0.50 points"), (1.99, "the 1.0 ± 0.5 points between may be c")],
+)
+def test_a_verdict_has_the_digits_that_show_it(report, excess, words):
+    """Two errors are the limit: the same numbers never have both."""
+    trained = report.outcomes["as trained"]
+    confidence = trained.correct + np.random.default_rng(0).permutation(np.resize([-0.1, 0.1], len(trained.correct)))
+    error = Difference.of(confidence - trained.correct).error
+    confidence += excess * error
+    outcomes = report.outcomes | {"as trained": trained._replace(confidence=confidence)}
+    changed = dataclasses.replace(report, outcomes=outcomes)
+    assert words in changed.sentence
+
+
+@pytest.mark.parametrize("method", ["temperature", "GP read-out + temperature"])
+def test_answers_are_ranked_by_what_is_applied(report, method):
+    """Confidences by the folds' temperatures do not compare with each other."""
+    applied = cgp.predict(report.apply(trained(), method, ()), X[800:1200])
+    order = torch.as_tensor(report.outcomes[method].order)
+    torch.testing.assert_close(order.double(), applied.confidence.double(), rtol=1e-4, atol=1e-5)
+    wrong = ~report.correct[method][order.argsort(descending=True, stable=True)]
+    risks = np.cumsum(wrong) / np.arange(1, 401)
+    assert report.scores[method]["aurc"] == pytest.approx(risks.mean())
+    assert report.scores[method]["risk80"] == pytest.approx(risks[319])
+    risk = report.plot().axes[-2]
+    if method == "temperature":
+        assert risk.lines[1].get_ydata() == pytest.approx(risks[19:])
 
 
 @pytest.mark.parametrize(

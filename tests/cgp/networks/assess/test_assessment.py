@@ -192,6 +192,8 @@ def test_a_saved_report_has_its_numbers_or_is_a_page(report, tmp_path):
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert report.to_html() in page
+    assert "<title>A network&#x27;s probabilities, assessed on 200 labels</title>" in page
+    assert "<p>Compared: as trained, temperature, posterior, GP read-out; other inputs: inverted</p>" in page
     for path, details in (("report.txt", {}), ("report.html", {"model": "digits"})):
         with pytest.raises(ValueError, match="expected a .json"):
             report.save(tmp_path / path, **details)

@@ -1,6 +1,7 @@
 """Rate of false claims of an assessment; `python -m tests.null_claims` measures whole reports."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from scipy.stats import beta, binom, t
 from torch import nn
 
 from cgp import Detector, assess
-from cgp.comparisons import Difference
+from cgp.comparisons import LEVEL, Difference
 from cgp.networks.assess.claims import (
     best_detector,
     compare_detectors,
@@ -121,6 +122,36 @@ def test_no_temperature_is_claimed_that_a_few_sure_and_wrong_answers_undo():
     assert clear > binom.ppf(0.99, 30, 0.05)  # by standard errors alone
 
 
+def test_scores_without_an_overlap_have_an_error():
+    """Of which the exact bound is two: ten of ten inputs in order are seen of an AUROC of .69 in one of forty cases."""
+    found = assess(Calibrated(), [separated(20)], ood={"far": torch.zeros(10, 2)}).detection["far"]["1 - confidence"]
+    assert found.auroc == 1.0
+    assert found.error == pytest.approx(0.5 * (1 - 0.025**0.1))
+    figure = assess(Calibrated(), [separated(40)], ood={"far": torch.zeros(30, 2)}).plot()
+    (ends,) = figure.axes[-1].containers[0].lines[2][0].get_segments()
+    assert ends[:, 0] == pytest.approx([0.025 ** (1 / 30), 1.0])
+
+
+def separated(count):
+    """Logits that are surer than those of zeros, and labels of which a quarter is another."""
+    y = torch.arange(count) % 2
+    return 4.0 * torch.eye(2)[y] + torch.rand(count, 2), torch.where(torch.arange(count) % 4 == 0, 1 - y, y)
+
+
+def test_how_many_labels_more_would_make_a_gain_clear():
+    """At which the test of a report passes, if the labels that there are come again, and not long before."""
+    generator = torch.Generator().manual_seed(1)
+    logits = 3.0 * torch.randn(300, 10, generator=generator)
+    y = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
+    report = assess(Calibrated(), [(0.75 * logits, y)])
+    assert report.method == "as trained"
+    assert "although its claims are too low: these 300 labels are too few to say" in report.sentence
+    more = int(re.search(r"About (\d+) labels more would make it clear", report.sentence)[1])
+    gains = report.outcomes["as trained"].losses - report.outcomes["temperature"].losses
+    for count, is_clear in ((300 + more, True), (300 + more // 3, False)):
+        assert (least_mean(np.resize(gains, count), -report.harms["temperature"], LEVEL) > 0) == is_clear
+
+
 def test_what_gets_worse_by_a_recommendation_is_said():
     """Of 100 classes with a few sure mistakes, a temperature lowers the NLL and spoils the calibration of the rest."""
     generator = torch.Generator().manual_seed(0)
@@ -165,6 +196,9 @@ def test_accuracy_is_no_nothing():
     assert isinstance(gain, Difference)
     assert "But the GP read-out changes the accuracy by +3.4 ± 0.8 points: where right" in worded.sentence
     assert "shows no gain" not in worded.sentence
+    near = worded.differences["GP read-out + temperature"] | {"accuracy": Difference(0.0112, 0.00552)}
+    near = dataclasses.replace(worded, differences=worded.differences | {"GP read-out + temperature": near})
+    assert "the accuracy by +1.12 ± 0.55 points: where" in near.sentence  # not 1.1 ± 0.6, below two errors
     better = worded.differences["GP read-out + temperature"] | {"brier": Difference(-0.02, 0.006)}
     scores = {**worded.scores, "GP read-out + temperature": {**worded.scores["temperature"]}}
     scores["GP read-out + temperature"]["brier"] = scores["temperature"]["brier"] - 0.01
@@ -179,7 +213,7 @@ def test_accuracy_is_no_nothing():
     for gain, count, why in (
         (Difference(0.009, 0.004), 8, "which may be chance: it is 2.2 errors, where the best of 8 methods needs 2.5."),
         (Difference(0.0012, 0.0004), 1, "which is below 0.002 nats."),
-        (Difference(0.009, 0.003), 1, "but one rare answer that is sure and wrong, which these labels do not show,"),
+        (Difference(0.009, 0.003), 1, "but the few sure mistakes that these labels can miss could cost more. "),
     ):
         others = {f"other {index}": Difference(0.0, 0.01) for index in range(count - 1)}
         unsure = dataclasses.replace(
