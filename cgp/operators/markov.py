@@ -337,6 +337,15 @@ class MarkovLinearOperator(ExactLinearOperator):
             row_index, col_index, *[slice(None)] * len(picked.batch_shape)
         )
 
+    def _get_indices(self, row_index: IndexType, col_index: IndexType, *batch_indices: IndexType) -> Tensor:
+        """Single entries, by a product with as many columns as they have different rows, or different columns."""
+        *batch, rows, columns = torch.broadcast_tensors(*batch_indices, row_index, col_index)
+        of_rows, of_columns = (each.unique(return_inverse=True) for each in (rows, columns))
+        by_row = len(of_rows[0]) < len(of_columns[0])
+        (chosen, place), others = (of_rows, columns) if by_row else (of_columns, rows)
+        selection = torch.nn.functional.one_hot(chosen, self.shape[-1]).mT.to(self.dtype)
+        return self.matmul(selection)[(*batch, others, place)]
+
     def select(self, rows: slice | Tensor) -> MarkovLinearOperator:
         """The covariance of some entries: a slice, a mask ``(n,)``, or indices of which no two are equal."""
         noise, cells = self._args[4].expand(*self._args[4].shape[:-1], self.shape[-1]), self._args[7]
