@@ -130,7 +130,8 @@ class GaussianProcessAttention(Attention):
 
         Returns:
             Batch shape ``(*batch, h, s)``, event shape ``(Nq,)``. The s channels of a head are independent and share
-            one covariance (in the decoupled SGPA form each has another), which is computed on first use.
+            one covariance (in the decoupled SGPA form each has another), which is computed on first use. ``log_prob``
+            leaves padded tokens out.
 
         Raises:
             ValueError: if a mask is causal: no covariance over tokens is defined then.
@@ -144,7 +145,9 @@ class GaussianProcessAttention(Attention):
                     "expected token_variance, or sampling 'mean' or 'marginal'"
                 )
             variance = posterior.column_variances.mT
-            return LazyMultivariateNormal(posterior.mean.mT, partial(_covariance, posterior), variance=variance)
+            padding = None if tokens.query_padding is None else tokens.query_padding.unsqueeze(-2)
+            covariance = partial(_covariance, posterior)
+            return LazyMultivariateNormal(posterior.mean.mT, covariance, variance=variance, padding=padding)
 
     def token_variance(
         self, query: Tensor, key: Tensor | EncodedKeys | None = None, value: Tensor | None = None, **masks: Any
