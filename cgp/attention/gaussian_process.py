@@ -30,11 +30,19 @@ def use_kernel(block: nn.Module, kernel: str | Kernel) -> Canonical:
 
     Raises:
         TypeError: if it is neither a name nor a kernel.
+        ValueError: if a kernel has lengthscales for another number of channels than a head has.
     """
     if isinstance(kernel, str):
         return canonical(kernel)
     if not isinstance(kernel, Kernel):
         raise TypeError(f"kernel: expected one of {sorted(CANONICAL)} or a gpytorch.kernels.Kernel, got {kernel!r}")
+    for part in kernel.modules():
+        size = part.ard_num_dims if isinstance(part, Kernel) and part.active_dims is None else None
+        if size not in (None, 1, block.head_dim) and kernel.active_dims is None:
+            raise ValueError(
+                f"kernel: expected ard_num_dims={block.head_dim}, the channels of a head (embed_dim / num_heads), "
+                f"got {size} of {type(part).__name__}"
+            )
     block.covar_module = kernel
     return Canonical(type(kernel).__name__, _Gram(kernel), _LogDiagonal(kernel), bool(kernel.is_stationary))
 
