@@ -16,7 +16,7 @@ RESULTS = Path(__file__).parents[3] / "docs" / "results"
 def test_points_picture_and_table(tmp_path, capsys):
     files = {"csv": tmp_path / "curves.csv", "picture": tmp_path / "curves.png"}
     names = ["softmax", "cgp weights, former start"]
-    learning_curves(names=names, depths=[1], seeds=2, epochs=2, count=100, **files)
+    learning_curves(names=names, depths=[1], seeds=(0, 1), epochs=2, count=100, **files)
     points = list(csv.DictReader(files["csv"].read_text().splitlines()))
     assert [(p["form"], p["seed"], p["step"]) for p in points] == [
         (name, seed, step) for name in names for seed in "01" for step in "24"
@@ -27,7 +27,9 @@ def test_points_picture_and_table(tmp_path, capsys):
     assert all(
         re.search(rf"^ ?{name} +\d", shown, re.MULTILINE) for name in ("softmax", "exact, weights, former start")
     )
-    learning_curves(names=["softmax"], depths=[2], seeds=1, epochs=1, count=50, **files)
+    learning_curves(names=["softmax"], depths=[2], seeds=0, epochs=1, count=50, **files)
+    assert "±" in shown
+    assert "±" not in capsys.readouterr().out  # one seed has no deviation
     again = list(csv.DictReader(files["csv"].read_text().splitlines()))
     assert again[: len(points)] == points  # of the other depth
     assert [p["depth"] for p in again[len(points) :]] == ["2"]
@@ -65,7 +67,7 @@ def test_a_run_that_ends_early_keeps_its_curves(tmp_path, monkeypatch):
     monkeypatch.setitem(learning.FORMS, "breaks", breaks)
     files = {"csv": tmp_path / "curves.csv", "picture": tmp_path / "curves.png"}
     with pytest.raises(KeyboardInterrupt):
-        learning_curves(names=["softmax", "breaks"], depths=[1], seeds=1, epochs=1, count=50, **files)
+        learning_curves(names=["softmax", "breaks"], depths=[1], seeds=0, epochs=1, count=50, **files)
     assert [point["form"] for point in csv.DictReader(files["csv"].read_text().splitlines())] == ["softmax"]
 
 
