@@ -50,13 +50,13 @@ FORMS: Mapping[str, Callable[..., nn.Module]] = {
 """By name: forms of the registry, and two with the start that they had before."""
 
 _WORDS = {
-    "cgp": "exact, observations",
-    "sparse_cgp": "sparse, observations",
-    "cgp weights": "exact, weights",
-    "sparse_cgp weights": "sparse, weights",
-    "sparse_cgp latent weights": "sparse, latent",
-    "cgp weights, former start": "exact, weights, former start",
-    "sparse_cgp weights, former start": "sparse, weights, former start",
+    "cgp": "CGP (observations)",
+    "sparse_cgp": "Sparse CGP (observations)",
+    "cgp weights": "CGP (weights)",
+    "sparse_cgp weights": "Sparse CGP (weights)",
+    "sparse_cgp latent weights": "Sparse CGP (weights, latent)",
+    "cgp weights, former start": "CGP (weights), former start",
+    "sparse_cgp weights, former start": "Sparse CGP (weights), former start",
     "kernel": "kernel attention",
     "sgpa": "SGPA",
     "kep_svgp": "KEP-SVGP",

@@ -25,7 +25,8 @@ def test_points_picture_and_table(tmp_path, capsys):
     assert files["picture"].stat().st_size > 5000
     shown = capsys.readouterr().out
     assert all(
-        re.search(rf"^ ?{name} +\d", shown, re.MULTILINE) for name in ("softmax", "exact, weights, former start")
+        re.search(rf"^ ?{re.escape(name)} +\d", shown, re.MULTILINE)
+        for name in ("softmax", "CGP (weights), former start")
     )
     learning_curves(names=["softmax"], depths=[2], seeds=0, epochs=1, count=50, **files)
     assert "±" in shown
@@ -53,7 +54,7 @@ def test_the_readme_has_the_figures_of_the_page():
         {row[0].text: [cell.text for cell in row[4:]] for row in grid.rows}
         for _, grid in sorted(tables("learning-curves.csv").items())
     ]
-    forms = {"CGPAttention": "exact, observations", "SparseCGPAttention": "sparse, observations"}
+    forms = {"CGPAttention": "CGP (observations)", "SparseCGPAttention": "Sparse CGP (observations)"}
     for block, form in forms.items():
         assert f"| `{block}` | {' | '.join(' | '.join(of_depth[form][:2]) for of_depth in rows)} |" in readme
     times = sorted(float(of_depth[form][2]) for of_depth in rows for form in forms.values())
