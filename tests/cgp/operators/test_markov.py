@@ -239,3 +239,16 @@ def test_a_row_is_made_of_one_column(monkeypatch):
     monkeypatch.setattr("cgp.operators.markov.covariance_product", product)
     operator()[torch.tensor([1]), torch.arange(5)]
     assert columns == [1]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_products_and_gradients_in_parts_are_those_of_all_columns(count, monkeypatch):
+    args = [arg.double().requires_grad_() if arg.is_floating_point() else arg for arg in operator(3)._args]
+    leaves, columns = [arg for arg in args if arg.requires_grad], torch.randn(3, 5, 5, dtype=torch.float64)
+    weights, results = torch.randn(3, 5, 5, dtype=torch.float64), []
+    for most in (128, count):
+        monkeypatch.setattr("cgp.operators.markov._COLUMNS", most)
+        product = MarkovLinearOperator(*args) @ columns
+        results.append([product, *torch.autograd.grad((product * weights).sum(), leaves)])
+    for pair in zip(*results, strict=True):
+        CLOSE(*pair)
