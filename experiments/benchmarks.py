@@ -9,7 +9,6 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
-from jsonargparse import auto_cli
 from torch import Tensor, nn
 
 from cgp.attention import GaussianProcessAttention
@@ -18,6 +17,7 @@ from cgp.networks.model.objective import CategoricalLikelihood, Objective
 from experiments.atomic_files import write_text
 from experiments.grids import Cell, Grid, as_markdown, write_csv
 from experiments.registry import forms
+from experiments.runs.parsing import run_functions
 from models import CGPT_CIFAR, DIGITS, TextTransformer, VisionTransformer
 
 __all__ = ["BLOCKS", "MODELS", "benchmark", "interleaved", "saved_bytes"]
@@ -286,4 +286,4 @@ _ACCELERATOR = (
 )
 
 if __name__ == "__main__":
-    auto_cli(benchmark, as_positional=False, prog="python -m experiments.benchmarks")
+    run_functions(benchmark, "benchmarks")

@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from experiments import mistakes_in_a_line
 from experiments.configuration import Protocol, RunConfig, TrainerConfig
 
 __all__ = ["COMMANDS", "main", "parsed_of", "parser"]
@@ -35,7 +36,7 @@ def fit(config: RunConfig, *, trainer: TrainerConfig, out: Path = _OUT, smoke: b
     Args:
         config: configuration of the row.
         trainer: where to train.
-        out: folder of all runs.
+        out: folder of all runs, to write.
         smoke: run a few steps on a handful of examples, to see whether the row works.
     """
     _check_early([config], out)
@@ -64,15 +65,15 @@ def sweep(
         rows: a data set ("cola"), rows ("cola/softmax"), patterns ("cola/*cgp*").
         trainer: where to train.
         over: names of configurations and values over every row.
-        seeds: seeds of each row, one or several, such as `[0,1,2]`.
-        out: folder of all runs.
+        seeds: the seeds of each row, one or several, such as `[0,1,2]`.
+        out: folder of all runs, to write.
         workers: number of processes that train at the same time, each with one thread.
         print: print one command per line instead, for a cluster.
         smoke: run a few steps on a handful of examples of each row.
     """
     from experiments.runs.parsing import resolve_rows
 
-    configs = resolve_rows(rows, (seeds,) if isinstance(seeds, int) else seeds, *over)
+    configs = resolve_rows(rows, _seeds(seeds), *over)
     configs = [_smoked(config) for config in configs] if smoke else configs
     if print:
         more = [part for name in over[0] for part in ("--config", name)]
@@ -90,7 +91,7 @@ def demo(
     over: _Over = ((), ()),
     out: Path = Path("runs/demo"),
     quick: bool = False,
-    seeds: int = 3,
+    seeds: int | tuple[int, ...] = (0, 1, 2),
     workers: int = 2,
 ) -> None:
     """Fill a table, train a small vision transformer with five kinds of attention on digits, assess it, and report.
@@ -102,20 +103,19 @@ def demo(
         over: names of configurations and values over every row.
         out: folder of the runs, the report and the table's picture.
         quick: one seed and few epochs, a minute on two quiet cores, for a first look.
-        seeds: number of seeds; each has its own split of the data.
+        seeds: the seeds, one or several, such as `[0,1,2]`; each has its own split of the data.
         workers: number of processes that train at the same time, each with one thread.
     """
-    if seeds < 1:
-        raise ValueError(f"seeds: expected at least 1, got {seeds}")
     from experiments.runs.parsing import resolve_rows
 
+    chosen = _seeds(seeds)[: 1 if quick else None]
     names = ("demo", *(["demo-quick"] if quick else []), *over[0])
-    configs = resolve_rows(list(_DEMO_ROWS), tuple(range(1 if quick else seeds)), names, over[1])
+    configs = resolve_rows(list(_DEMO_ROWS), chosen, names, over[1])
     perform = _performer(configs, out, trainer, workers, are_alike=True)
     begin, computed = time.monotonic(), time.process_time()
     filling = _filled_table(out / "table.png", quick)
     share = (time.process_time() - computed) / (time.monotonic() - begin)
-    expected = _expected(_QUICK_MINUTES if quick else _MINUTES * seeds / 3, share)
+    expected = _expected(_QUICK_MINUTES if quick else _MINUTES * len(chosen) / 3, share)
     _print_heading("2. How sure is a network?", expected)
     sys.stdout.write(
         f"A small vision transformer learns handwritten digits, with {len(_DEMO_ROWS)} kinds of attention\n"
@@ -124,6 +124,13 @@ def demo(
     assessed = _assessed_network(out)
     _report([out / row for row in _DEMO_ROWS], out, filling=filling, assessed=assessed)
     sys.stdout.write(f"Took {(time.monotonic() - begin) / 60:.1f} minutes\n")
+
+
+def _seeds(given: int | tuple[int, ...]) -> tuple[int, ...]:
+    seeds = (given,) if isinstance(given, int) else given
+    if not seeds:
+        raise ValueError("seeds: expected one or several, such as [0,1,2], got none")
+    return seeds
 
 
 def _print_heading(title: str, expected: str) -> None:
@@ -228,17 +235,17 @@ def _report(runs: list[Path], out: Path | None, protocol: Protocol = "pooled", *
     )
 
 
-def list_rows(*, rows: str = "*/*", out: Path = _OUT) -> None:
+def list_rows(*, rows: str = "*/*", runs: Path = _OUT) -> None:
     """List the rows, and which of their runs are complete.
 
     Args:
         rows: a data set ("cola") or a pattern ("*/sgpa").
-        out: folder of all runs.
+        runs: folder of all runs.
     """
     from experiments.grids import console_of_width
     from experiments.runs.listing import row_table
 
-    console_of_width(160).print(row_table(rows, out))
+    console_of_width(160).print(row_table(rows, runs))
 
 
 def table(
@@ -255,7 +262,7 @@ def table(
 
     Args:
         name: name of a table, or "cgpt", "kep", "sgpa" or "all"; "list" shows all tables and how much is measured.
-        runs: folder of runs, with sub-folders `<data>/<method>/seed-<n>/`.
+        runs: folder of all runs, with sub-folders `<data>/<method>/seed-<n>/`.
         out: file, or folder for one file per table; by default the table is printed.
         format: terminal, markdown (pivot: methods by metrics) or csv (tidy: one row per number, natural units).
         protocol: protocol of our numbers, pooled, cgpt, kep or sgpa; by default that of the table's paper.
@@ -333,15 +340,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: arguments of the command line; by default those of the process.
     """
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    try:
-        _run(arguments)
-    except (ValueError, OSError, ImportError) as error:
-        sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
-        raise SystemExit(2) from error
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
-        raise SystemExit(130) from None  # as shells have it
+    with mistakes_in_a_line():
+        _run(list(sys.argv[1:] if arguments is None else arguments))
 
 
 def parsed_of(arguments: Sequence[str]) -> tuple[Any, dict[str, Any]]:

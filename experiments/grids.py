@@ -14,7 +14,17 @@ from rich.text import Text
 
 from experiments.atomic_files import write_atomically
 
-__all__ = ["Cell", "Fitted", "Grid", "as_markdown", "console_of_width", "escape", "markdown_table", "write_csv"]
+__all__ = [
+    "Cell",
+    "Fitted",
+    "Grid",
+    "as_markdown",
+    "console_of_width",
+    "escape",
+    "line_of",
+    "markdown_table",
+    "write_csv",
+]
 
 _MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
 _HARMFUL = ("C", "Zl", "Zp")
@@ -117,6 +127,16 @@ def markdown_table(header: Sequence[str], rows: Iterable[Iterable[object]], left
     """
     rule = ["---", *("---" if name in left else "---:" for name in header[1:])]
     return "".join(f"| {' | '.join(map(str, row))} |\n" for row in (header, rule, *rows))
+
+
+def line_of(row: Mapping[str, Any]) -> str:
+    """Return the names and values of a row as a line, numbers rounded.
+
+    Example:
+        >>> line_of({"method": "lines", "NLL": 0.123456})
+        'method lines, NLL 0.1235'
+    """
+    return ", ".join(f"{name} {f'{value:.4g}' if isinstance(value, float) else value}" for name, value in row.items())
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterator
 from typing import Any, Self
 
 import gpytorch
@@ -12,6 +14,7 @@ from torch import Tensor, nn
 from cgp.functional.correlated import ObservedKeys
 from cgp.functional.gaussians import SAMPLING, check_sampling
 from cgp.functional.padding import mask_tokens
+from cgp.spelling import listed, meant
 
 from .inputs import AttentionInputs, EncodedKeys, full_precision
 from .masks import MaskReading, check_key_noise, check_padding, read_masks
@@ -97,7 +100,21 @@ class FreezableModule(gpytorch.Module):
         return super()._apply(*args, **kwargs)
 
 
-class Attention(SamplingMixin, FreezableModule):
+class _OptionsChecked:
+    """Base of the classes whose unknown options are refused by the name of the class that was called."""
+
+    def __new__(cls, *_: Any, **options: Any) -> Self:
+        """The object; raise TypeError for options that its class does not have, before any of its bases is called."""
+        unknown = [name for name in options if not _takes(cls, name)]
+        if unknown:
+            others = sorted({other.__name__ for other in _without_subclasses(Attention) if _takes(other, unknown[0])})
+            near = meant(unknown[:1], inspect.signature(cls).parameters)
+            near = f"; it is an option of {listed(others)}" if others else near
+            raise TypeError(f"{cls.__name__}: unexpected option {unknown[0]!r}{near}")
+        return super().__new__(cls)
+
+
+class Attention(SamplingMixin, FreezableModule, _OptionsChecked):
     r"""Base of all attention blocks: :math:`X \mapsto [\text{head}_1, \dots, \text{head}_h]\,W_{\text{out}}`.
 
     A subclass names its processes and turns :class:`AttentionInputs` into head outputs. It takes the arguments below;
@@ -229,6 +246,12 @@ class Attention(SamplingMixin, FreezableModule):
         """The predictive distribution of the head outputs; a deterministic block raises TypeError."""
         raise TypeError(f"{type(self).__name__} is deterministic: it has no posterior")
 
+    def token_variance(
+        self, query: Tensor, key: Tensor | EncodedKeys | None = None, value: Tensor | None = None, **masks: Any
+    ) -> Tensor:
+        """Predictive variance of each token; a deterministic block raises TypeError."""
+        raise TypeError(f"{type(self).__name__} is deterministic: it has no variance")
+
     @property
     def takes_key_noise(self) -> bool:
         """Whether the block accepts a noise for each key."""
@@ -307,7 +330,11 @@ class Attention(SamplingMixin, FreezableModule):
             given = key_padding_mask, attn_mask, is_causal
             masks = read_masks(memory, query.shape[-2], *given, any_mask=self.takes_any_mask)
         if masks.is_causal and not self.takes_causal:
-            raise ValueError(f"is_causal: {type(self).__name__} as configured is not defined under a causal mask")
+            name = "is_causal" if is_causal else "attn_mask"
+            raise ValueError(
+                f"{name}: {type(self).__name__} as configured is not defined under a causal mask; SoftmaxAttention, "
+                "KernelAttention, and CGPAttention and SparseCGPAttention of direct coupling, are"
+            )
         key_noise = self._read_key_noise(key_noise, memory, masks)
         of_queries = masks.key_padding if is_self else check_padding("query", query, query_padding_mask)
         query = query if of_queries is None else mask_tokens(query, of_queries)
@@ -425,3 +452,17 @@ class Attention(SamplingMixin, FreezableModule):
 def _of_heads(values: Tensor | None) -> Tensor | None:
     """Padding or noise ``(*batch, n)`` with a dimension for the heads."""
     return None if values is None else values[..., None, :]
+
+
+def _takes(block: type, option: str) -> bool:
+    parameters = inspect.signature(block).parameters
+    return option in parameters or any(each.kind == each.VAR_KEYWORD for each in parameters.values())
+
+
+def _without_subclasses(block: type[Attention]) -> Iterator[type[Attention]]:
+    """The classes of blocks that are no base of others."""
+    subclasses = block.__subclasses__()
+    if not subclasses:
+        yield block
+    for subclass in subclasses:
+        yield from _without_subclasses(subclass)

@@ -30,11 +30,19 @@ def use_kernel(block: nn.Module, kernel: str | Kernel) -> Canonical:
 
     Raises:
         TypeError: if it is neither a name nor a kernel.
+        ValueError: if a kernel has lengthscales for another number of channels than a head has.
     """
     if isinstance(kernel, str):
         return canonical(kernel)
     if not isinstance(kernel, Kernel):
         raise TypeError(f"kernel: expected one of {sorted(CANONICAL)} or a gpytorch.kernels.Kernel, got {kernel!r}")
+    for part in kernel.modules():
+        size = part.ard_num_dims if isinstance(part, Kernel) and part.active_dims is None else None
+        if size not in (None, 1, block.head_dim) and kernel.active_dims is None:
+            raise ValueError(
+                f"kernel: expected ard_num_dims={block.head_dim}, the channels of a head (embed_dim / num_heads), "
+                f"got {size} of {type(part).__name__}"
+            )
     block.covar_module = kernel
     return Canonical(type(kernel).__name__, _Gram(kernel), _LogDiagonal(kernel), bool(kernel.is_stationary))
 
@@ -130,7 +138,8 @@ class GaussianProcessAttention(Attention):
 
         Returns:
             Batch shape ``(*batch, h, s)``, event shape ``(Nq,)``. The s channels of a head are independent and share
-            one covariance (in the decoupled SGPA form each has another), which is computed on first use.
+            one covariance (in the decoupled SGPA form each has another), which is computed on first use. ``log_prob``
+            leaves padded tokens out.
 
         Raises:
             ValueError: if a mask is causal: no covariance over tokens is defined then.
@@ -144,7 +153,9 @@ class GaussianProcessAttention(Attention):
                     "expected token_variance, or sampling 'mean' or 'marginal'"
                 )
             variance = posterior.column_variances.mT
-            return LazyMultivariateNormal(posterior.mean.mT, partial(_covariance, posterior), variance=variance)
+            padding = None if tokens.query_padding is None else tokens.query_padding.unsqueeze(-2)
+            covariance = partial(_covariance, posterior)
+            return LazyMultivariateNormal(posterior.mean.mT, covariance, variance=variance, padding=padding)
 
     def token_variance(
         self, query: Tensor, key: Tensor | EncodedKeys | None = None, value: Tensor | None = None, **masks: Any

@@ -50,7 +50,7 @@ def check_positive(variance: Tensor) -> None:
     if wrong.any():
         raise ValueError(
             f"covariance: a density or a solve needs positive variances, {int(wrong.sum())} of {wrong.numel()} are not "
-            "(padded tokens have none): add noise, or use the posterior's own log_prob, which leaves out padding"
+            "(padded tokens have none): add noise; the log_prob of a block's posterior leaves padded tokens out"
         )
 
 

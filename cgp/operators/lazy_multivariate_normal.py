@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from gpytorch import settings
@@ -26,6 +28,8 @@ class LazyMultivariateNormal(MultivariateNormal):
         covariance_matrix: covariance ``(*batch, n, n)``, or a function that computes it.
         validate_args: passed to GPyTorch's distribution.
         variance: diagonal of the covariance, ``(*batch, n)`` or broadcastable; None computes the covariance for it.
+        padding: which entries are padding, bool, broadcastable to ``(*batch, n)``: without variance, and left out of
+            densities.
 
     Example:
         >>> from linear_operator.operators import DiagLinearOperator
@@ -42,8 +46,9 @@ class LazyMultivariateNormal(MultivariateNormal):
         validate_args: bool = False,
         *,
         variance: Tensor | None = None,
+        padding: Tensor | None = None,
     ) -> None:
-        self._marginal, self._operator, self._build = variance, None, None
+        self._marginal, self._operator, self._build, self._padding = variance, None, None, padding
         if isinstance(covariance_matrix, Tensor | LinearOperator):
             super().__init__(mean, covariance_matrix, validate_args)
             return
@@ -78,3 +83,25 @@ class LazyMultivariateNormal(MultivariateNormal):
         if bool((self._marginal < smallest).any()):
             warnings.warn(f"variances below {smallest:g} are lifted to it", NumericalWarning, stacklevel=2)
         return self._marginal.clamp(min=smallest).expand(self.loc.shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log-density of the entries that are no padding, ``(*batch,)``; ``value`` is ``(*batch, n)``."""
+        padding = self._padding
+        if padding is None or not bool(padding.any()):
+            return super().log_prob(value)
+        ones = MultivariateNormal(self.loc, self._covar.add_diagonal(padding.to(self.loc.dtype)))
+        density = ones.log_prob(torch.where(padding, self.loc, value))
+        count = padding.sum(-1).to(density)
+        return density + 0.5 * math.log(2.0 * math.pi) * count  # without ones at their mean
+
+    def expand(self, batch_size: torch.Size) -> LazyMultivariateNormal:
+        """The distribution with more dimensions of the batch."""
+        new = super().expand(batch_size)
+        new._padding = self._padding
+        return new
+
+    def __getitem__(self, idx: Any) -> MultivariateNormal:
+        """The distribution of some entries, or of some members of the batch."""
+        new = super().__getitem__(idx)
+        new._padding = None if self._padding is None else self._padding.expand(self.loc.shape)[idx]
+        return new

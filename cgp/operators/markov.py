@@ -28,6 +28,7 @@ from .missing import known_rows
 
 __all__ = ["MarkovLinearOperator"]
 
+_COLUMNS = 128  # multiplied at a time: the states of more leave the processor's cache
 _DIMS = 4, 4, 3, 2, 1, 1, 1, 1  # of the arguments, after those of the batch
 
 
@@ -65,10 +66,18 @@ class _Member(NamedTuple):
         """A triangular root."""
         return CovarianceRoot(self.space, self.noises(), self.observed())
 
+    def product(self, columns: Tensor) -> Tensor:
+        """The product of the covariance, with noise, with columns ``(n, S)``."""
+        some = columns.split(_COLUMNS, dim=-1)
+        products = [self.entries(covariance_product(self.space, self.table(part))) for part in some]
+        return torch.cat(products, dim=-1) + self.noise[:, None] * columns
+
     def product_gradients(self, left: Tensor, right: Tensor) -> list[Tensor]:
         """Gradients of a bilinear form of the covariance by what has gradients, of columns ``(n, S)``."""
-        parts = bilinear_gradients(self.space, self.table(left), self.table(right))
-        return [*parts[:4], (left * right).sum(-1)]
+        some = zip(left.split(_COLUMNS, dim=-1), right.split(_COLUMNS, dim=-1), strict=True)
+        parts = [bilinear_gradients(self.space, self.table(mine), self.table(others))[:4] for mine, others in some]
+        summed = [torch.stack(each).sum(0) for each in zip(*parts, strict=True)]
+        return [*summed, (left * right).sum(-1)]
 
     def root_gradients(self, left: Tensor, right: Tensor) -> list[Tensor]:
         """The same of the root."""
@@ -168,10 +177,8 @@ class MarkovLinearOperator(ExactLinearOperator):
     def _matmul(self, rhs: Tensor) -> Tensor:
         columns = rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs
         batch = torch.broadcast_shapes(self.batch_shape, columns.shape[:-2])
-        columns, parts = columns.expand(*batch, *columns.shape[-2:]), []
-        for index, member in self._members(batch):
-            product = member.entries(covariance_product(member.space, member.table(columns[index])))
-            parts.append(product + member.noise[:, None] * columns[index])
+        columns = columns.expand(*batch, *columns.shape[-2:])
+        parts = [member.product(columns[index]) for index, member in self._members(batch)]
         product = torch.stack(parts).reshape(*batch, *columns.shape[-2:]).to(rhs)
         return product.squeeze(-1) if rhs.dim() == 1 else product
 
@@ -336,6 +343,15 @@ class MarkovLinearOperator(ExactLinearOperator):
         return super(MarkovLinearOperator, picked)._getitem(
             row_index, col_index, *[slice(None)] * len(picked.batch_shape)
         )
+
+    def _get_indices(self, row_index: IndexType, col_index: IndexType, *batch_indices: IndexType) -> Tensor:
+        """Single entries, by a product with as many columns as they have different rows, or different columns."""
+        *batch, rows, columns = torch.broadcast_tensors(*batch_indices, row_index, col_index)
+        of_rows, of_columns = (each.unique(return_inverse=True) for each in (rows, columns))
+        by_row = len(of_rows[0]) < len(of_columns[0])
+        (chosen, place), others = (of_rows, columns) if by_row else (of_columns, rows)
+        selection = torch.nn.functional.one_hot(chosen, self.shape[-1]).mT.to(self.dtype)
+        return self.matmul(selection)[(*batch, others, place)]
 
     def select(self, rows: slice | Tensor) -> MarkovLinearOperator:
         """The covariance of some entries: a slice, a mask ``(n,)``, or indices of which no two are equal."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
+from typing import Any
 
 import torch
 from linear_operator import LinearOperator
@@ -33,8 +34,8 @@ class LowRankPlusDiagonalLinearOperator(ExactLinearOperator, LowRankRootAddedDia
 
     Draws are :math:`R\epsilon_m + \sqrt D\,\epsilon_n`; solves and determinants use Woodbury's identity and one m × m
     Cholesky factor, whereas linear_operator's operator factorises the n × n matrix to sample. Draws are zero in rows of
-    zero variance (padded tokens); a density or solve raises ValueError unless D is positive. Root decompositions,
-    Cholesky factors and eigenvalues are dense.
+    zero variance (padded tokens). Where D is not positive, solves and determinants are dense, and raise ValueError if
+    the rank is below n. Root decompositions, Cholesky factors and eigenvalues are dense.
 
     Args:
         root: R, ``(*batch, n, m)``.
@@ -72,10 +73,32 @@ class LowRankPlusDiagonalLinearOperator(ExactLinearOperator, LowRankRootAddedDia
     @cached(name="chol_cap_mat")  # type: ignore[untyped-decorator]
     def chol_cap_mat(self) -> Tensor:
         r"""Cholesky factor of the capacitance :math:`I + R^\top D^{-1} R`, ``(*batch, m, m)``."""
-        diagonal = self._diag_tensor._diagonal()
-        check_positive(diagonal)
-        scaled = self.root * diagonal.rsqrt().unsqueeze(-1)
+        scaled = self.root * self._diag_tensor._diagonal().rsqrt().unsqueeze(-1)
         return cholesky(add_noise(scaled.mT @ scaled, 1.0), name="Woodbury capacitance", jitter=0.0)
+
+    def _solve(self, rhs: Tensor, preconditioner: Any = None, num_tridiag: int | None = 0) -> Tensor:
+        dense = self._dense_unless_positive()
+        return super()._solve(rhs) if dense is None else dense.solve(rhs)
+
+    def _logdet(self) -> Tensor:
+        dense = self._dense_unless_positive()
+        return super()._logdet() if dense is None else dense.logdet()
+
+    @cached(name="dense_unless_positive")  # type: ignore[untyped-decorator]
+    def _dense_unless_positive(self) -> DenseCovarianceLinearOperator | None:
+        """The dense covariance of full rank where D is not positive, which Woodbury's identity divides by."""
+        positive = self._diag_tensor._diagonal() > 0
+        if bool(positive.all()):
+            return None
+        dense = DenseCovarianceLinearOperator(self.to_dense())
+        check_positive(dense._diagonal())
+        rank, size = int(positive.sum(-1).min()) + self._linear_op.root.shape[-1], self.shape[-1]
+        if rank < size:
+            raise ValueError(
+                f"covariance: a density or a solve needs full rank, got rank {rank} of {size}: add noise, as by "
+                "add_diagonal, or take fewer tokens"
+            )
+        return dense
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         r"""Joint draws, :math:`R\epsilon_m + \sqrt D\,\epsilon_n`, ``(S, *batch, n)``."""
@@ -175,9 +198,13 @@ class SharedCovarianceLinearOperator(ExactLinearOperator, BatchRepeatLinearOpera
         return solved if left_tensor is None else left_tensor @ solved
 
     def add_diagonal(self, diag: Tensor) -> LinearOperator:
-        """The sum with a diagonal; the covariance stays shared only if ``diag`` is one number."""
+        """The sum with a diagonal; it stays shared if ``diag`` is one number, or has the shape of what is shared."""
         if diag.numel() == 1:
             return self.__class__(self.base_linear_op.add_diagonal(diag.reshape(())), self.batch_repeat)
+        base = self.base_linear_op
+        pairs = zip(diag.shape, base.shape[:-1], strict=False)
+        if diag.dim() == base.dim() - 1 and all(size in (1, whole) for size, whole in pairs):
+            return self.__class__(base.add_diagonal(diag), self.batch_repeat)
         return self._unshared() + DiagLinearOperator(diag.expand(self.shape[:-1]))
 
     def __add__(self, other: Tensor | LinearOperator | float) -> LinearOperator | Tensor:

@@ -38,7 +38,8 @@ class KernelEigenVariationalStrategy(gpytorch.Module):
         ksvd_weight: weight of the KSVD loss.
 
     Raises:
-        ValueError: if ``branches`` is unknown, or there are more singular vectors than features.
+        ValueError: if ``branches`` is unknown, or there are more singular vectors than features; in a call, if there
+            are other than F features.
 
     Note:
         KEP-SVGP (16)-(21).
@@ -77,6 +78,11 @@ class KernelEigenVariationalStrategy(gpytorch.Module):
         """The distribution of the function, or its prior, at ``x`` ``(*batch, N, D)``, or ``(N,)`` for D = 1."""
         x = as_points(x, "x")
         phi_q, phi_k = self.query_features(x), self.key_features(x)
+        for name, features in (("query_features", phi_q), ("key_features", phi_k)):
+            if features.shape[-1] != len(self.weight_e):
+                raise ValueError(
+                    f"{name}: expected num_features={len(self.weight_e)} features, got shape {tuple(features.shape)}"
+                )
         projected = kep_svgp.projections(phi_q, phi_k, self.weight_e, self.weight_r)
         if self.training and self.ksvd_weight > 0:
             loss = kep_svgp.ksvd_loss(projected, self.log_singular_values.exp()).mean() / x.shape[-2] ** 2

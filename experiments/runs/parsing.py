@@ -4,16 +4,18 @@ import dataclasses
 import difflib
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NoReturn
 
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, auto_cli
 
+from experiments import mistakes_in_a_line
 from experiments.configuration import RunConfig
 from experiments.runs.rows import composed, row_names
 
-__all__ = ["HintingParser", "config_of", "expanded", "resolve", "resolve_rows"]
+__all__ = ["HintingParser", "config_of", "expanded", "resolve", "resolve_rows", "run_functions"]
 
 _OFFENDERS = (
     re.compile(r"[Uu]nrecognized arguments: --([\w.-]+)"),
@@ -28,8 +30,12 @@ class HintingParser(ArgumentParser):
     """A parser that names the nearest known key when it meets an unknown one."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Print the error with a hint, and exit."""
-        super().error(message + _hint(message, self._known_keys()), ex)
+        """Print the error with a hint in one line, and exit."""
+        hinted = message + _hint(message, self._known_keys())
+        if not self.exit_on_error:
+            super().error(hinted, ex)
+        sys.stderr.write(f"error: {' '.join(hinted.split())}; --help shows the options\n")
+        raise SystemExit(2) from ex
 
     def _known_keys(self) -> list[str]:
         """Every key of this parser and of its subcommands."""
@@ -41,6 +47,23 @@ class HintingParser(ArgumentParser):
             elif action.dest != "help":
                 keys.append(action.dest)
         return keys
+
+
+def run_functions(functions: Any, name: str, *, as_positional: bool = False) -> None:
+    """Run a function, or one of several, by the command `python -m experiments.NAME`; a mistake is one line.
+
+    Args:
+        functions: one, several, or several by name.
+        name: of the module.
+        as_positional: whether required arguments have no names.
+    """
+    with mistakes_in_a_line():
+        options: dict[str, Any] = {
+            "prog": f"python -m experiments.{name}",
+            "parser_class": HintingParser,
+            "allow_abbrev": False,
+        }
+        auto_cli(functions, as_positional=as_positional, **options)
 
 
 def _hint(message: str, known: Sequence[str]) -> str:

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
-from jsonargparse import auto_cli
 from torch import Tensor, nn
 
 import cgp
@@ -30,6 +29,7 @@ from cgp.networks.model.tempering import probabilities
 from cgp.networks.tasks import Classification
 from experiments.atomic_files import write_text
 from experiments.grids import markdown_table, write_csv
+from experiments.runs.parsing import run_functions
 
 __all__ = ["coverage"]
 
@@ -487,4 +487,4 @@ def _families(table: Any) -> str:
 
 
 if __name__ == "__main__":
-    auto_cli(coverage, as_positional=False, prog="python -m experiments.studies.coverage")
+    run_functions(coverage, "studies.coverage")

@@ -16,7 +16,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from jsonargparse import auto_cli
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
 from torch import Tensor, nn
@@ -27,7 +26,7 @@ from experiments.atomic_files import write_atomically
 from experiments.data import load
 from experiments.grids import Cell, Fitted, Grid, console_of_width, write_csv
 from experiments.registry import forms
-from experiments.runs.parsing import resolve
+from experiments.runs.parsing import resolve, run_functions
 from models import VisionTransformer
 
 __all__ = ["FORMS", "Point", "learning_curves", "table", "trained"]
@@ -51,13 +50,13 @@ FORMS: Mapping[str, Callable[..., nn.Module]] = {
 """By name: forms of the registry, and two with the start that they had before."""
 
 _WORDS = {
-    "cgp": "exact, observations",
-    "sparse_cgp": "sparse, observations",
-    "cgp weights": "exact, weights",
-    "sparse_cgp weights": "sparse, weights",
-    "sparse_cgp latent weights": "sparse, latent",
-    "cgp weights, former start": "exact, weights, former start",
-    "sparse_cgp weights, former start": "sparse, weights, former start",
+    "cgp": "CGP (observations)",
+    "sparse_cgp": "Sparse CGP (observations)",
+    "cgp weights": "CGP (weights)",
+    "sparse_cgp weights": "Sparse CGP (weights)",
+    "sparse_cgp latent weights": "Sparse CGP (weights, latent)",
+    "cgp weights, former start": "CGP (weights), former start",
+    "sparse_cgp weights, former start": "Sparse CGP (weights), former start",
     "kernel": "kernel attention",
     "sgpa": "SGPA",
     "kep_svgp": "KEP-SVGP",
@@ -90,7 +89,7 @@ def learning_curves(
     data: Literal["digits", "cifar10"] = "digits",
     names: Sequence[str] = tuple(FORMS),
     depths: Sequence[int] = (1, 3),
-    seeds: int = 3,
+    seeds: int | tuple[int, ...] = (0, 1, 2),
     epochs: int = 12,
     count: int = 1000,
     rate: float = 4e-3,
@@ -101,9 +100,9 @@ def learning_curves(
 
     Args:
         data: data set, whose own split is used; CIFAR-10 is read from the folder CGP_DATA.
-        names: forms, of :data:`FORMS`; softmax among them.
+        names: forms, such as `[softmax,cgp,sparse_cgp]`; softmax among them.
         depths: numbers of layers.
-        seeds: number of seeds.
+        seeds: the seeds, one or several, such as `[0,1,2]`.
         epochs: number of epochs.
         count: number of training images.
         rate: learning rate.
@@ -119,7 +118,7 @@ def learning_curves(
     points = [point for point in _read(csv) if point.data != data or point.depth not in depths]
     for depth in depths:
         for name in names:
-            for seed in range(seeds):
+            for seed in (seeds,) if isinstance(seeds, int) else seeds:
                 points += _curve(data, depth, name, seed, epochs=epochs, count=count, rate=rate)
                 points.sort(key=lambda point: (point.data, point.depth))
                 write_csv(csv, [point._asdict() for point in points])
@@ -231,7 +230,7 @@ def table(points: Sequence[Point]) -> Grid:
 
 
 def _spread(values: np.ndarray[Any, Any]) -> str:
-    return f"{values.mean():.3f} ± {values.std(ddof=min(1, len(values) - 1)):.3f}"
+    return f"{values.mean():.3f}" + (f" ± {values.std(ddof=1):.3f}" if len(values) > 1 else "")
 
 
 def _figure(points: Sequence[Point]) -> Figure:
@@ -258,4 +257,4 @@ def _figure(points: Sequence[Point]) -> Figure:
 
 
 if __name__ == "__main__":
-    auto_cli(learning_curves, as_positional=False, prog="python -m experiments.studies.learning_curves")
+    run_functions(learning_curves, "studies.learning_curves")

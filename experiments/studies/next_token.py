@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jsonargparse import auto_cli
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
@@ -29,6 +28,7 @@ from cgp.networks.model.blocks import attention_blocks
 from experiments.atomic_files import write_text
 from experiments.benchmarks import interleaved
 from experiments.grids import markdown_table
+from experiments.runs.parsing import run_functions
 from experiments.studies.packages import package_folder
 
 __all__ = ["language_model", "lower_layers", "scores", "timing"]
@@ -241,4 +241,4 @@ def timing(*, prompt: int = 200, tokens: int = 24, rounds: int = 5) -> None:
 
 
 if __name__ == "__main__":
-    auto_cli([lower_layers, scores, timing], as_positional=False, prog="python -m experiments.studies.next_token")
+    run_functions([lower_layers, scores, timing], "studies.next_token")

@@ -19,6 +19,7 @@ from experiments.evaluation.paired import MEASURES, Scored, auroc_difference, di
 from experiments.grids import markdown_table
 from experiments.reports.scores import BASELINE, Statistic
 from experiments.runs import Run, find_runs
+from experiments.runs.parsing import run_functions
 
 __all__ = ["cells", "table"]
 
@@ -123,6 +124,4 @@ def _print(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) 
 
 
 if __name__ == "__main__":
-    from jsonargparse import auto_cli
-
-    auto_cli(table, as_positional=True, prog="python -m experiments.studies.paired")
+    run_functions(table, "studies.paired", as_positional=True)

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jsonargparse import auto_cli
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from cgp.regression import CorrelatedGPRegression, CorrelatedGPRegressor, correlated_covariance
 from cgp.regression.covariances.rows import dense_covariance
 from cgp.regression.likelihood import every_process
+from experiments.runs.parsing import run_functions
 
 __all__ = ["Drawn", "draw", "scores", "small_data"]
 
@@ -120,4 +120,4 @@ def scores(drawn: Drawn, **arguments: Any) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    auto_cli(small_data, as_positional=False)
+    run_functions(small_data, "studies.small_data")

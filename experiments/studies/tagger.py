@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jsonargparse import auto_cli
 from torch import Tensor
 
 import cgp
 from cgp.plotting import text_uncertainties
 from experiments.atomic_files import write_atomically
 from experiments.data.texts import read_cola
+from experiments.runs.parsing import run_functions
 from experiments.studies.packages import onnx_weights, package_folder, tensors
 
 __all__ = ["Sentence", "assess", "batches", "host", "parameters", "tags", "tokenizer", "with_errors", "words"]
@@ -204,4 +204,4 @@ def _changed(words: list[str], tags: list[str], place: int, word: str, tag: str)
 
 
 if __name__ == "__main__":
-    auto_cli([assess, words], as_positional=False, prog="python -m experiments.studies.tagger")
+    run_functions([assess, words], "studies.tagger")

@@ -392,6 +392,20 @@ class GaussianProcessContract(AttentionContract):
         assert (variance >= 0).all()
         assert torch.linalg.eigvalsh(posterior.covariance_matrix).min() > -1e-9
 
+    def test_padded_tokens_are_left_out_of_the_density(self):
+        block, x = self.block().eval(), self.tokens(2, n=4)
+        mask = torch.tensor([[False, False, True, True], [True, False, True, True]])
+        posterior = block.posterior(x, key_padding_mask=mask)
+        value = torch.randn_like(posterior.mean)
+        density, repeated = posterior.log_prob(value), posterior.expand(torch.Size([3, *posterior.batch_shape]))
+        torch.testing.assert_close(repeated.log_prob(value)[1], density)
+        for member, keep in enumerate(~mask):
+            expected = block.posterior(x[member, keep]).log_prob(value[member][..., keep])
+            torch.testing.assert_close(density[member], expected, rtol=1e-6, atol=1e-6)
+            torch.testing.assert_close(posterior[member].log_prob(value[member]), expected, rtol=1e-6, atol=1e-6)
+            first = posterior[member, ..., :2].log_prob(value[member, ..., :2])
+            torch.testing.assert_close(first, expected, rtol=1e-6, atol=1e-6)
+
     @pytest.mark.parametrize("mode", ["marginal", "joint"])
     def test_draws_have_the_moments_of_the_posterior(self, mode):
         block, x, count = self.block().eval(), self.tokens(1), 4000

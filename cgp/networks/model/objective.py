@@ -183,7 +183,7 @@ class Objective(nn.Module):
     It is a module, so that it can be compiled and wrapped for data-parallel training as a whole.
 
     Models must accept a leading dimension S, as the reference models do: all draws are made in one pass, and one that
-    counts dimensions from the front is refused at the first step. Models made
+    counts dimensions from the front is refused at the first step of ``num_samples`` above 1. Models made
     by :func:`cgp.convert` or :func:`cgp.replace_attention` run once per draw; the layers below their first stochastic
     layer, with their dropout, run once per step and are shared by the draws, unless the model changes their outputs in
     place, recomputes them (gradient checkpointing) or is compiled.

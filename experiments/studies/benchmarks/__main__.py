@@ -1,8 +1,8 @@
 """`python -m experiments.studies.benchmarks COMMAND --out DIR`, on one thread."""
 
 import torch
-from jsonargparse import auto_cli
 
+from experiments.runs.parsing import run_functions
 from experiments.studies.benchmarks.guangzhou import guangzhou
 from experiments.studies.benchmarks.imputegap import imputegap
 from experiments.studies.benchmarks.parts import parts
@@ -11,8 +11,7 @@ from experiments.studies.benchmarks.tsi import tsi
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    auto_cli(
+    run_functions(
         {"tsi": tsi, "imputegap": imputegap, "guangzhou": guangzhou, "patients": patients, "parts": parts},
-        as_positional=False,
-        prog="python -m experiments.studies.benchmarks",
+        "studies.benchmarks",
     )

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.grids import line_of
+
 __all__ = ["append_row", "data_file", "imputegap_file", "installed"]
 
 
@@ -59,4 +61,4 @@ def append_row(path: Path, row: Mapping[str, Any], columns: Sequence[str]) -> No
         if is_new:
             writer.writeheader()
         writer.writerow({name: f"{value:.4f}" if isinstance(value, float) else value for name, value in row.items()})
-    print({name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()}, flush=True)
+    print(line_of(row), flush=True)

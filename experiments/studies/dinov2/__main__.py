@@ -1,10 +1,9 @@
 """`python -m experiments.studies.dinov2 fit|learning|assess|scalings|maps`."""
 
-from jsonargparse import auto_cli
-
+from experiments.runs.parsing import run_functions
 from experiments.studies.dinov2.learning import learning
 from experiments.studies.dinov2.network import fit
 from experiments.studies.dinov2.study import assess, maps, scalings
 
 if __name__ == "__main__":
-    auto_cli([fit, learning, assess, scalings, maps], as_positional=False, prog="python -m experiments.studies.dinov2")
+    run_functions([fit, learning, assess, scalings, maps], "studies.dinov2")

@@ -34,7 +34,7 @@ def learning(
     data: Path,
     out: Path = Path("runs/dinov2"),
     names: Sequence[str] = ("softmax", _PRETRAINED, "cgp", "sparse_cgp", "kernel", "sgpa", "kep_svgp"),
-    seeds: int = 2,
+    seeds: int | tuple[int, ...] = (0, 1),
     epochs: int = 4,
 ) -> None:
     """Train every form and print a table of the curves, which are written beside it.
@@ -43,7 +43,7 @@ def learning(
         data: folder with cifar10/.
         out: folder to write.
         names: forms of the registry, and "softmax, pretrained"; softmax among them.
-        seeds: number of seeds.
+        seeds: the seeds, one or several, such as `[0,1,2]`.
         epochs: number of epochs.
     """
     splits = splits_of_states(data, out)
@@ -52,7 +52,7 @@ def learning(
     for name in names:
         rate = min(_RATES, key=lambda rate: _curve(name, _PILOT, *parts, epochs=1, rate=rate)[-1].nll)
         print(f"{name}: {rate:g}", flush=True)
-        for seed in range(seeds):
+        for seed in (seeds,) if isinstance(seeds, int) else seeds:
             points += _curve(name, seed, *parts, epochs=epochs, rate=rate)
             write_csv(out / "learning.csv", [point._asdict() for point in points])
     print(as_markdown(table(points)))

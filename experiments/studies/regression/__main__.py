@@ -1,8 +1,8 @@
 """`python -m experiments.studies.regression COMMAND --data DIR --out DIR`, on one thread."""
 
 import torch
-from jsonargparse import auto_cli
 
+from experiments.runs.parsing import run_functions
 from experiments.studies.regression.annual import annual
 from experiments.studies.regression.costs import fits, forms
 from experiments.studies.regression.disaggregation import disaggregation
@@ -22,7 +22,7 @@ from experiments.studies.regression.transforms import transforms
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    auto_cli(
+    run_functions(
         [
             annual,
             disaggregation,
@@ -46,6 +46,5 @@ if __name__ == "__main__":
             uci,
             scaling,
         ],
-        as_positional=False,
-        prog="python -m experiments.studies.regression",
+        "studies.regression",
     )

@@ -16,7 +16,7 @@ import torch
 
 from experiments.atomic_files import write_json, write_text
 from experiments.evaluation.paired import mean_difference
-from experiments.grids import write_csv
+from experiments.grids import line_of, write_csv
 from experiments.studies.regression.problems import SITES
 
 __all__ = ["DIGITS", "cached_row", "stored_row", "summary_table", "with_pairs", "with_peers", "write_results"]
@@ -31,8 +31,7 @@ def cached_row(
         return stored
     row = {**key, **settings, **_measured(compute)}
     write_json(_path(folder, key), row)
-    shown = {name: value for name, value in row.items() if not isinstance(value, list)}  # losses of every value
-    print({name: round(value, 4) if isinstance(value, float) else value for name, value in shown.items()}, flush=True)
+    print(line_of({name: value for name, value in row.items() if not isinstance(value, list)}), flush=True)
     return row
 
 
@@ -132,7 +131,7 @@ _BEST = ("smse", "rmse", "mae", "nll", "crps")
 def write_results(
     out: Path, name: str, title: str, rows: Sequence[Mapping[str, Any]], groups: Sequence[str], columns: Sequence[str]
 ) -> None:
-    """Write ``NAME.csv`` (one line per row) and ``NAME.md`` (the command and a table)."""
+    """Write ``NAME.csv`` (one line per row) and ``NAME.md`` (the command and a table), and print the table."""
     kept = [row for row in rows if "failed" not in row]
     keys = list(dict.fromkeys([*groups, *(key for row in kept for key in row if key != SITES)]))
     write_csv(out / f"{name}.csv", [{key: row.get(key, "") for key in keys} for row in kept])
@@ -142,7 +141,9 @@ def write_results(
     notes = "".join(
         f"\nFailed: {' '.join(str(row[key]) for key in row if key in _KEYS)}: {row['failed']}\n" for row in failed
     )
-    write_text(out / f"{name}.md", f"# {title}\n\n{command}\n{summary_table(kept, groups, columns)}{notes}")
+    table = f"{summary_table(kept, groups, columns)}{notes}"
+    write_text(out / f"{name}.md", f"# {title}\n\n{command}\n{table}")
+    print(f"\n{table}\nWritten: {out / name}.md and .csv")
 
 
 def with_pairs(rows: Sequence[Mapping[str, Any]], group: str) -> list[dict[str, Any]]:

@@ -174,3 +174,21 @@ def test_ksvd_loss_can_leave_the_attention_matrix_alone(make):
 def test_heads_start_as_large_as_the_features_that_are_mapped(make, num_features):
     head_map = make(512, 2, rank=64).head_map
     assert head_map.square().mean().item() == pytest.approx(1 / num_features, rel=0.05)
+
+
+def test_a_posterior_of_full_rank_has_a_density():
+    block, x = KEPSVGPAttention(12, 3, rank=10).double().eval(), torch.randn(2, NUM_TOKENS, 12, dtype=torch.float64)
+    posterior = block.posterior(x)
+    value, covariance = torch.randn_like(posterior.mean), posterior.lazy_covariance_matrix
+    dense = torch.distributions.MultivariateNormal(posterior.mean, posterior.covariance_matrix)
+    torch.testing.assert_close(posterior.log_prob(value), dense.log_prob(value))
+    torch.testing.assert_close(covariance.logdet(), torch.logdet(posterior.covariance_matrix))
+    torch.testing.assert_close(covariance @ covariance.solve(value[..., None]), value[..., None])
+    divergence = torch.distributions.kl_divergence(posterior, posterior)
+    torch.testing.assert_close(divergence, torch.zeros_like(divergence), rtol=0.0, atol=1e-8)
+
+
+def test_a_posterior_of_lower_rank_says_its_rank():
+    posterior = KEPSVGPAttention(12, 3, rank=4).eval().posterior(torch.randn(2, NUM_TOKENS, 12))
+    with pytest.raises(ValueError, match="needs full rank, got rank 4 of 7: add noise"):
+        posterior.log_prob(posterior.mean)

@@ -1,6 +1,10 @@
 """Options for which a block raises."""
 
+import copy
+
 import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
 
 import cgp
 
@@ -53,3 +57,44 @@ def test_bad_options_are_refused(make, options, message):
     """Those that do not apply by a TypeError."""
     with pytest.raises(ValueError if ":" in message else TypeError, match=message):
         make(12, 3, **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "option", "message"),
+    [
+        (cgp.CGPAttention, "kernal", r"^CGPAttention: unexpected option 'kernal'; did you mean 'kernel'\?$"),
+        (cgp.CGPAttention, "num_inducing", "'num_inducing'; it is an option of SGPAttention and SparseCGPAttention$"),
+        (cgp.SGPAttention, "colour", "^SGPAttention: unexpected option 'colour'$"),
+    ],
+)
+def test_an_unknown_option_says_what_may_be_meant(make, option, message):
+    with pytest.raises(TypeError, match=message):
+        make(12, 3, **{option: "rbf"})
+
+
+def test_a_subclass_may_take_any_option():
+    class Own(cgp.CGPAttention):
+        def __init__(self, *args, **options):
+            super().__init__(*args, noise=options["own"])
+
+    assert copy.deepcopy(Own(12, 3, own=0.5)).noise.tolist() == pytest.approx([0.5] * 3)
+
+
+@pytest.mark.parametrize("make", [cgp.CGPAttention, cgp.KernelAttention])
+def test_lengthscales_of_other_channels_are_refused(make):
+    with pytest.raises(ValueError, match="kernel: expected ard_num_dims=4, .*, got 3 of RBFKernel"):
+        make(12, 3, kernel=ScaleKernel(RBFKernel(ard_num_dims=3)))
+    assert make(12, 3, kernel=RBFKernel(ard_num_dims=4))(torch.zeros(2, 5, 12)).shape == (2, 5, 12)
+    assert make(12, 3, kernel=RBFKernel(ard_num_dims=2, active_dims=[0, 3])).covar_module.ard_num_dims == 2
+
+
+@pytest.mark.parametrize("mask", ["is_causal", "attn_mask"])
+def test_a_causal_mask_is_refused_by_the_name_of_its_argument(mask):
+    given = True if mask == "is_causal" else torch.ones(5, 5, dtype=torch.bool).triu(1)
+    with pytest.raises(ValueError, match=f"^{mask}: SGPAttention .* causal mask; SoftmaxAttention, KernelAttention"):
+        cgp.SGPAttention(12, 3)(torch.zeros(2, 5, 12), **{mask: given})
+
+
+def test_a_deterministic_block_says_that_it_has_no_variance():
+    with pytest.raises(TypeError, match="KernelAttention is deterministic: it has no variance"):
+        cgp.KernelAttention(12, 3).token_variance(torch.zeros(2, 5, 12))

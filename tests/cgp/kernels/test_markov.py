@@ -9,6 +9,7 @@ import pytest
 import torch
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from gpytorch.kernels import (
+    AdditiveKernel,
     ConstantKernel,
     CosineKernel,
     IndexKernel,
@@ -17,6 +18,7 @@ from gpytorch.kernels import (
     MaternKernel,
     MultitaskKernel,
     PeriodicKernel,
+    ProductKernel,
     RBFKernel,
     ScaleKernel,
 )
@@ -417,6 +419,25 @@ def test_sums_and_scales_of_markov_kernels():
             ValueError, match=r"RBFKernel is not one of .*is dense: make it of the kernel without Markov"
         ):
             join(Markov(parts[0]), RBFKernel())
+
+
+@pytest.mark.parametrize("join", [AdditiveKernel, ProductKernel])
+@pytest.mark.parametrize("other", [RBFKernel, MaternKernel])
+def test_sums_and_products_of_gpytorch_are_the_dense_ones(join, other):
+    x, new = times(60), torch.linspace(0.01, 9.0, 7)
+    y = x[:, 0].sin()
+    wrap = Markov if other is MaternKernel else (lambda kernel: kernel)
+    dense = Model(x, y, join(other(), MaternKernel(nu=1.5)), GaussianLikelihood())
+    linear = Model(x, y, join(wrap(other()), Markov(MaternKernel(nu=1.5))), GaussianLikelihood())
+    for model in (dense, linear):
+        model.value = evidence(model, x, y)
+    CLOSE(linear.value, dense.value)
+    for pair in zip(slopes(linear, linear.value), slopes(dense, dense.value), strict=True):
+        CLOSE(*pair)
+    with torch.no_grad():
+        predicted = [model.eval()(new) for model in (linear, dense)]
+    CLOSE(*(each.mean for each in predicted))
+    CLOSE(*(each.variance for each in predicted))
 
 
 def test_float32_models_compute_in_float64():

@@ -15,6 +15,7 @@ from cgp.operators import MarkovLinearOperator
 from cgp.operators.markov_cross import MarkovCrossLinearOperator
 from cgp.operators.markov_posterior import MarkovPosteriorLinearOperator
 from cgp.statespace.processes import matern_process
+from cgp.statespace.products import covariance_product
 from cgp.statespace.space import state_space
 
 CLOSE = partial(torch.testing.assert_close, rtol=1e-8, atol=1e-8)
@@ -211,3 +212,43 @@ def test_a_singular_covariance_has_a_root_with_jitter():
     torch.testing.assert_close(root @ root.mT, made.to_dense(), rtol=0, atol=1e-6)
     with pytest.raises(NotPSDError, match="cannot be factored"):
         made.add_diagonal(torch.tensor(-2.0)).root_decomposition()
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_single_entries_and_their_gradients_are_the_dense_ones(batch):
+    args = [arg.double().requires_grad_() if arg.is_floating_point() else arg for arg in operator(*batch)._args]
+    rows, columns = torch.tensor([[0], [4], [0]]), torch.tensor([1, 3, 3, 0])
+    members = (torch.tensor([[2], [0], [1]]),) if batch else ()
+    for index in ((rows, columns), (columns, rows)):
+        lazy = MarkovLinearOperator(*args)
+        entries, expected = lazy[(*members, *index)], lazy.to_dense()[(*members, *index)]
+        CLOSE(entries, expected)
+        weights, leaves = torch.randn_like(expected), [arg for arg in args if arg.requires_grad]
+        lazily, densely = (torch.autograd.grad((each * weights).sum(), leaves) for each in (entries, expected))
+        for pair in zip(lazily, densely, strict=True):
+            CLOSE(*pair)
+
+
+def test_a_row_is_made_of_one_column(monkeypatch):
+    columns = []
+
+    def product(space, table):
+        columns.append(table.shape[-1])
+        return covariance_product(space, table)
+
+    monkeypatch.setattr("cgp.operators.markov.covariance_product", product)
+    operator()[torch.tensor([1]), torch.arange(5)]
+    assert columns == [1]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_products_and_gradients_in_parts_are_those_of_all_columns(count, monkeypatch):
+    args = [arg.double().requires_grad_() if arg.is_floating_point() else arg for arg in operator(3)._args]
+    leaves, columns = [arg for arg in args if arg.requires_grad], torch.randn(3, 5, 5, dtype=torch.float64)
+    weights, results = torch.randn(3, 5, 5, dtype=torch.float64), []
+    for most in (128, count):
+        monkeypatch.setattr("cgp.operators.markov._COLUMNS", most)
+        product = MarkovLinearOperator(*args) @ columns
+        results.append([product, *torch.autograd.grad((product * weights).sum(), leaves)])
+    for pair in zip(*results, strict=True):
+        CLOSE(*pair)

@@ -233,8 +233,21 @@ def test_operations_keep_the_structure(kind):
 
 
 def test_a_density_without_variance_is_refused():
-    with pytest.raises(ValueError, match="positive variances"):
-        LowRankPlusDiagonalLinearOperator(torch.ones(3, 1), torch.zeros(3)).logdet()
+    root = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    with pytest.raises(ValueError, match="needs positive variances, 1 of 3 are not"):
+        LowRankPlusDiagonalLinearOperator(root, torch.zeros(3)).logdet()
+    with pytest.raises(ValueError, match="needs full rank, got rank 2 of 3"):
+        LowRankPlusDiagonalLinearOperator(root[[0, 1, 1]], torch.zeros(3)).solve(torch.ones(3))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_diagonal_of_what_is_shared_stays_shared(kind):
+    posterior, covariance = make(kind, 3)
+    diagonal = torch.rand(3, 1, N).double()
+    sums = shared_covariance(posterior).add_diagonal(diagonal)
+    assert isinstance(sums, SharedCovarianceLinearOperator)
+    expected = (covariance.unsqueeze(1) + torch.diag_embed(diagonal)).expand(3, S, N, N)
+    torch.testing.assert_close(sums.to_dense(), expected)
 
 
 def test_a_diagonal_of_another_size_is_refused():

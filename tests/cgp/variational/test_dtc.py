@@ -116,3 +116,31 @@ def test_rows_as_inducing_inputs_of_processes_are_refused():
         DTCVariationalStrategy(kernel, rows[::4], rows, y, likelihood)
     strategy = DTCVariationalStrategy(kernel, rows[::4, :1], rows, y, likelihood)
     assert ApproximateGP(strategy)(rows).variance.shape == (len(x),)
+
+
+def test_sgpr_of_gpytorch_differs_by_its_diagonal_correction():
+    """In eval mode SGPR adds to the noise what inducing inputs do not explain of each observation, as FITC does."""
+    x, y = data()
+    strategy, likelihood = make(x, y)
+    new, kernel, S = torch.linspace(-3, 3, 7, dtype=torch.float64)[:, None], strategy.covar_module, x[::3][:6]
+
+    class SGPR(gpytorch.models.ExactGP):
+        def __init__(self):
+            super().__init__(x, y, likelihood)
+            self.covar_module = gpytorch.kernels.InducingPointKernel(kernel, S.clone(), likelihood)
+
+        def forward(self, x):
+            return gpytorch.distributions.MultivariateNormal(x.new_zeros(len(x)), self.covar_module(x))
+
+    def explained(a, b):
+        return kernel(a, S).to_dense() @ torch.linalg.solve(kernel(S, S).to_dense(), kernel(S, b).to_dense())
+
+    with torch.no_grad():
+        ours = ApproximateGP(strategy).eval()(new).mean
+        unexplained = kernel(x, diag=True) - explained(x, x).diagonal()
+        noisy = explained(x, x) + torch.diag(unexplained + NOISE)
+        with gpytorch.settings.sgpr_diagonal_correction(False):
+            torch.testing.assert_close(SGPR().eval()(new).mean, ours, rtol=1e-5, atol=1e-6)
+        theirs = SGPR().eval()(new).mean
+        torch.testing.assert_close(theirs, explained(new, x) @ torch.linalg.solve(noisy, y), rtol=1e-5, atol=1e-5)
+    assert (theirs - ours).abs().max() > 0.01

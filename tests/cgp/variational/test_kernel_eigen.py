@@ -86,3 +86,9 @@ def test_unknown_branch_is_refused():
 def test_more_singular_vectors_than_features_are_refused():
     with pytest.raises(ValueError, match="rank: expected 1 to 6, the number of features, got 7"):
         KernelEigenVariationalStrategy(features(), features(), num_features=6, rank=7)
+
+
+def test_other_features_than_were_said_are_refused():
+    strategy = KernelEigenVariationalStrategy(features(), features(), num_features=9, rank=3).double()
+    with pytest.raises(ValueError, match=r"query_features: expected num_features=9 features, got shape \(.*, 6\)"):
+        strategy(X)

@@ -82,7 +82,9 @@ MISTAKES = {
     "list --rows colla": "did you mean cola?",
     "tabel cgpt-I": "did you mean 'table'?",
     "demo --epochs 3": "unrecognized arguments: --epochs",
-    "demo --seeds 0": "seeds: expected at least 1, got 0",
+    "demo --seeds []": "seeds: expected one or several, such as [0,1,2], got none",
+    "sweep digits/softmax --seeds []": "seeds: expected one or several",
+    "list --out {out}": "unrecognized arguments: --out",
     "demo --workers 0": "workers: expected at least 1, got 0",
     "fit --config digits/softmax --method.attention linear": "method.attention",
 }

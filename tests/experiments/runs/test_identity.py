@@ -101,8 +101,8 @@ def test_a_temperature_without_an_optimum_is_reported(trained, tmp_path):
 
 def test_runs_of_ones_own_are_listed(trained, tmp_path, capsys):
     for rows in ([], ["--rows", "own"], ["--rows", "own/*"], ["--rows", "*/softmax"]):
-        main(["list", *rows, "--out", str(tmp_path / "runs")])
+        main(["list", *rows, "--runs", str(tmp_path / "runs")])
         listed = capsys.readouterr().out
         assert "own/softmax" in listed
         assert ("digits/softmax" in listed) == (rows in ([], ["--rows", "*/softmax"]))
-    assert "expected rows such as" in stopped(["list", "--rows", "nosuch", "--out", str(tmp_path / "runs")], capsys)
+    assert "expected rows such as" in stopped(["list", "--rows", "nosuch", "--runs", str(tmp_path / "runs")], capsys)

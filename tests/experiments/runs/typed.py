@@ -43,12 +43,13 @@ def fit_folder(out, folder, row="softmax", *more):
 
 
 def stopped(arguments, capsys):
-    """What a wrong command line is answered with: one line, after the usage if the parser already refuses it."""
+    """What a wrong command line is answered with: one line."""
     with pytest.raises(SystemExit) as stop:
         cli.main(arguments)
     assert stop.value.code == 2
     message = capsys.readouterr().err
-    assert message.startswith("usage: ") or (message.startswith("error: ") and message.count("\n") == 1)
+    assert message.startswith("error: ")
+    assert message.count("\n") == 1
     return message.rpartition("error: ")[2]
 
 

@@ -16,7 +16,7 @@ RESULTS = Path(__file__).parents[3] / "docs" / "results"
 def test_points_picture_and_table(tmp_path, capsys):
     files = {"csv": tmp_path / "curves.csv", "picture": tmp_path / "curves.png"}
     names = ["softmax", "cgp weights, former start"]
-    learning_curves(names=names, depths=[1], seeds=2, epochs=2, count=100, **files)
+    learning_curves(names=names, depths=[1], seeds=(0, 1), epochs=2, count=100, **files)
     points = list(csv.DictReader(files["csv"].read_text().splitlines()))
     assert [(p["form"], p["seed"], p["step"]) for p in points] == [
         (name, seed, step) for name in names for seed in "01" for step in "24"
@@ -25,9 +25,12 @@ def test_points_picture_and_table(tmp_path, capsys):
     assert files["picture"].stat().st_size > 5000
     shown = capsys.readouterr().out
     assert all(
-        re.search(rf"^ ?{name} +\d", shown, re.MULTILINE) for name in ("softmax", "exact, weights, former start")
+        re.search(rf"^ ?{re.escape(name)} +\d", shown, re.MULTILINE)
+        for name in ("softmax", "CGP (weights), former start")
     )
-    learning_curves(names=["softmax"], depths=[2], seeds=1, epochs=1, count=50, **files)
+    learning_curves(names=["softmax"], depths=[2], seeds=0, epochs=1, count=50, **files)
+    assert "±" in shown
+    assert "±" not in capsys.readouterr().out  # one seed has no deviation
     again = list(csv.DictReader(files["csv"].read_text().splitlines()))
     assert again[: len(points)] == points  # of the other depth
     assert [p["depth"] for p in again[len(points) :]] == ["2"]
@@ -51,7 +54,7 @@ def test_the_readme_has_the_figures_of_the_page():
         {row[0].text: [cell.text for cell in row[4:]] for row in grid.rows}
         for _, grid in sorted(tables("learning-curves.csv").items())
     ]
-    forms = {"CGPAttention": "exact, observations", "SparseCGPAttention": "sparse, observations"}
+    forms = {"CGPAttention": "CGP (observations)", "SparseCGPAttention": "Sparse CGP (observations)"}
     for block, form in forms.items():
         assert f"| `{block}` | {' | '.join(' | '.join(of_depth[form][:2]) for of_depth in rows)} |" in readme
     times = sorted(float(of_depth[form][2]) for of_depth in rows for form in forms.values())
@@ -65,7 +68,7 @@ def test_a_run_that_ends_early_keeps_its_curves(tmp_path, monkeypatch):
     monkeypatch.setitem(learning.FORMS, "breaks", breaks)
     files = {"csv": tmp_path / "curves.csv", "picture": tmp_path / "curves.png"}
     with pytest.raises(KeyboardInterrupt):
-        learning_curves(names=["softmax", "breaks"], depths=[1], seeds=1, epochs=1, count=50, **files)
+        learning_curves(names=["softmax", "breaks"], depths=[1], seeds=0, epochs=1, count=50, **files)
     assert [point["form"] for point in csv.DictReader(files["csv"].read_text().splitlines())] == ["softmax"]
 
 
