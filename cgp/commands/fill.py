@@ -153,6 +153,7 @@ def run(parsed: argparse.Namespace) -> None:
 
     transforms = _transforms(parsed.transforms, [name for name in table.frame if name not in table.inputs])
     options = {"transforms": transforms, **_cycles(parsed.periods), "random_state": parsed.seed}
+    options["verbose"] = None if sys.stderr.isatty() else False  # what it takes is said once, below
     imputer = CorrelatedGPImputer(inputs=table.inputs or None, **options)
     if is_long := (seconds := _seconds(parsed, imputer, table.frame, totals)) > _LONG:
         say(said_seconds(seconds, time.process_time() - used))

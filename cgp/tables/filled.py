@@ -32,6 +32,7 @@ from .totals import (
     shares_of,
     totals_of,
     warn_of_partial_bins,
+    warn_of_uneven_bins,
 )
 from .transforms.columns import TransformedPosterior, Transforms, ValueScores
 from .transforms.kinds import BoxCox
@@ -219,6 +220,8 @@ class FilledTable:
             absent = absent_rows(self.table, bins, by, times)
             if isinstance(by, str):
                 warn_of_partial_bins(by, times)
+                if how == "sum":
+                    warn_of_uneven_bins(self.table, bins)
         if how == "mean":
             shares = shares_of(bins, shares)
         moments = totals_of(self._posterior, self.table, bins, shares, include_noise=include_noise)

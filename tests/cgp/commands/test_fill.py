@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from cgp import __version__, commands
+from cgp import CorrelatedGPImputer, __version__, commands
 from cgp.commands.terminal import in_flags
 from cgp.regression import MAP, MultiScale
 from cgp.regression.inference.fitting import Fit, reported
@@ -372,6 +372,18 @@ def test_expected_seconds_of_long_fits_are_said(file, capsys, monkeypatch):
         said = capsys.readouterr().err
         assert "about 12 s on one core, 3 of them gone" in said
         assert ("34 more on the clock while 8 processes share 2 cores" in said) is more
+
+
+def test_the_command_expects_what_the_estimate_does(file, capsys, monkeypatch):
+    """And says it once: the fit has no line of its own."""
+    monkeypatch.setattr("cgp.regression.inference.setting.measured_seconds", lambda *_: 5.0)
+    expected = CorrelatedGPImputer(random_state=0).estimate(read_table(file).frame).seconds
+    assert run(file) == 0
+    said = capsys.readouterr().err
+    (total, gone), *others = re.findall(r"about (\d+) s on one core(?:, (\d+))?", said)
+    assert not others
+    assert float(total) - float(gone) == pytest.approx(expected, abs=3.0)
+    assert expected > 60.0
 
 
 def test_what_is_written_is_of_the_kind_of_its_ending(file):

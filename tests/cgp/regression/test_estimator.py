@@ -33,6 +33,7 @@ from cgp.regression import (
     Slices,
     Windows,
 )
+from cgp.regression.inference.censored import LEARNED_ANEW
 from cgp.regression.inference.setting import COMPARED, Setting
 from cgp.regression.likelihood import every_process
 from cgp.regression.observations import Observations
@@ -285,6 +286,21 @@ def test_works_with_the_tools_of_scikit_learn():
     regressor = CorrelatedGPRegressor(structure="coregionalised", inference=MAP(max_steps=20), random_state=0)
     scores = cross_val_score(clone(regressor), X[order], Y[order], cv=2)  # gaps included
     assert scores.min() > 0.8
+
+
+@pytest.mark.parametrize(("verbose", "is_said"), [(None, True), (False, False)])
+def test_long_fits_are_announced_where_there_is_no_terminal(verbose, is_said, capsys, monkeypatch):
+    """By what the estimate says, longer where columns have ends."""
+    monkeypatch.setattr("cgp.regression.inference.setting.measured_seconds", lambda *_: 10.0)
+    regressor = CorrelatedGPRegressor(verbose=verbose, structure="coregionalised", inference=MAP(max_steps=30))
+    monkeypatch.setattr("cgp.regression.estimator._LONG_FIT", 0.0)
+    seconds = regressor.estimate(X, Y).seconds
+    for lower, times in ((None, 1.0), ([np.nan, np.nanmin(Y) - 1.0], LEARNED_ANEW)):
+        regressor.fit(X, Y, lower=lower)
+        said = capsys.readouterr().err
+        found = re.findall(r"^cgp: a fit to \d+ values, map, about (\d+) s on one core; verbose=True shows", said)
+        assert bool(found) is is_said
+        assert not found or float(found[0]) == pytest.approx(times * seconds, rel=0.01)
 
 
 def test_says_how_it_goes_and_leaves_the_global_generator(capsys):
