@@ -14,7 +14,7 @@ from cgp.tables.frames.periods import PERIODS, are_set_back, period_of
 
 from .terminal import say
 
-__all__ = ["ASKED", "add_to", "adding_up", "check", "check_for", "places", "read_totals", "write"]
+__all__ = ["ASKED", "add_to", "adding_up", "check", "check_for", "level", "places", "read_totals", "write"]
 
 _SPANS = {name: each.removesuffix("S") for name, each in PERIODS.items() if each}
 _BY_TEXT = (("%q", "Q"), ("%d", None), ("%m", "M"), ("%b", "M"), ("%B", "M"))  # the first that a form of times has
@@ -45,7 +45,7 @@ def add_to(fill: Any) -> None:
         "--interval",
         nargs="+",
         metavar=("LEVEL", "FILE"),
-        help="write the ends of intervals, such as 0.95; LEVEL alone is for sums, means and a forecast",
+        help="write the ends of intervals, such as 0.95; LEVEL alone is for sums, means, a forecast and the picture",
     )
     fill.add_argument(
         "--draws",
@@ -110,10 +110,12 @@ def _check_interval(parsed: argparse.Namespace) -> None:
         raise ValueError(f"--interval: expected a level between 0 and 1, such as 0.95, got {parsed.interval[0]!r}")
     if len(parsed.interval) > 2:
         raise ValueError(f"--interval: expected a level and a file, got {parsed.interval}: the table comes first")
-    if len(parsed.interval) == 1 and not any(getattr(parsed, flag) for flag in ("sums", "means", "forecast")):
+    if len(parsed.interval) == 1 and not any(
+        getattr(parsed, each) for each in ("sums", "means", "forecast", "picture")
+    ):
         raise ValueError(
-            "--interval: expected a file that the ends are written to, --interval LEVEL FILE, or --sums, --means "
-            "or --forecast, got a level alone"
+            "--interval: expected a file that the ends are written to, --interval LEVEL FILE, or --sums, --means, "
+            "--forecast or --picture, got a level alone"
         )
 
 
@@ -147,19 +149,24 @@ def check_for(parsed: argparse.Namespace, table: Any) -> None:
 
 def write(parsed: argparse.Namespace, imputer: Any, table: Any) -> None:
     """Write sums, means and a forecast, each with its standard errors beside it, ends of intervals, and draws."""
-    level = None if parsed.interval is None else _level(parsed.interval[0])
+    asked = level(parsed)
     for how, given in (("sum", parsed.sums), ("mean", parsed.means)):
         if given is not None:
-            _write_sums(imputer.aggregate(given[0], how, level=level), table, Path(given[1]), are_means=how == "mean")
+            _write_sums(imputer.aggregate(given[0], how, level=asked), table, Path(given[1]), are_means=how == "mean")
     if parsed.interval is not None and len(parsed.interval) > 1:
-        _write_rows(imputer.interval(level), table, Path(parsed.interval[1]), _ENDS)
+        _write_rows(imputer.interval(asked), table, Path(parsed.interval[1]), _ENDS)
     if parsed.draws is not None:
         _write_draws(imputer, int(parsed.draws[0]), parsed.seed, table, Path(parsed.draws[1]))
     if parsed.forecast is not None:
-        heads = _WITH_ERRORS if level is None else _WITH_ERRORS + _ENDS
+        heads = _WITH_ERRORS if asked is None else _WITH_ERRORS + _ENDS
         rows = int(parsed.forecast[0])
-        ahead = imputer.forecast(rows) if level is None else imputer.forecast(rows, level)
+        ahead = imputer.forecast(rows) if asked is None else imputer.forecast(rows, asked)
         _write_rows(ahead, table, Path(parsed.forecast[1]), heads)
+
+
+def level(parsed: argparse.Namespace) -> float | None:
+    """The level of intervals that is asked for, if one is."""
+    return None if parsed.interval is None else _level(parsed.interval[0])
 
 
 def _level(given: str) -> float:

@@ -168,7 +168,7 @@ def run(parsed: argparse.Namespace) -> None:
         table.write(answers.adding_up(filled, table, totals), parsed.out)
         if parsed.std is not None:
             table.write_errors(imputer.std_, parsed.std)
-        write_picture(lambda: imputer.plot()[0].figure, parsed.picture)
+        write_picture(lambda: imputer.plot(level=answers.level(parsed) or 0.95)[0].figure, parsed.picture)
         answers.write(parsed, imputer, table)
     said = f"filled {counted(table.gaps, 'value')} in {time.monotonic() - started:.0f} s: {parsed.out}"
     say("; ".join(filter(None, [said, as_flags(table.understood.lacking)])))

@@ -16,6 +16,7 @@ from cgp.comparisons import Difference, aligned, critical_value
 from cgp.extras import needs_extra
 from cgp.spelling import counted, listed
 from cgp.tables.conformal import Conformal, interval_scores
+from cgp.tables.filled import titled
 from cgp.tables.frames.table import read_table
 from cgp.tables.masking import HiddenBlocks
 
@@ -247,7 +248,8 @@ class GapReport:
         four columns one panel, in standard deviations of the columns), and the share of hidden values inside 95 %
         intervals beside a line at 95 %. "NLL" is the score that counts both, a panel for each class of gaps; a circle
         is a method that was ahead of the recommended one by two standard errors, of too few blocks to be sure. The
-        recommended method is orange, and a dashed line; bars are two standard errors to either side.
+        recommended method is orange, and a dashed line; bars are two standard errors to either side, from 0 on
+        where these reach below it, as no distance does.
 
         Args:
             what: "distance" or "NLL".
@@ -277,14 +279,13 @@ class GapReport:
         shares = {name: np.abs(trial.standardised) <= _REACH for name, trial in self.trials.items()}
         inside = self._over_blocks(self.hidden.columns >= 0, shares)
         label = "mean distance of fills from hidden values"
-        axes = plotting.method_scores(self._distances(), xlabel=label, chosen=self.method, inside=inside)
+        axes = plotting.method_scores(self._distances(), xlabel=label, chosen=self.method, inside=inside, least=0.0)
         return axes[0].figure
 
     def _distances(self) -> dict[str, dict[str, tuple[float, float]]]:
         """Mean distances from hidden values: of each column in its unit, or of many in their standard deviations."""
         table, _ = read_table(self.table, self.options.get("inputs"), self.options.get("missing_values", np.nan))
-        columns, said = self.hidden.columns, getattr(self.table, "attrs", {}).get("units", {})
-        titles = [f"{name} ({said[name]})" if name in said else str(name) for name in table.names]
+        columns, titles = self.hidden.columns, titled(table.names, self.table)
         parts = {title: (columns == p, table.units[p]) for p, title in enumerate(titles) if (columns == p).any()}
         if len(parts) > _PANELS:
             parts = {"in standard deviations": (columns >= 0, 1.0)}

@@ -374,6 +374,15 @@ def test_expected_seconds_of_long_fits_are_said(file, capsys, monkeypatch):
         assert ("34 more on the clock while 8 processes share 2 cores" in said) is more
 
 
+def test_the_picture_has_the_level_of_the_intervals(file, monkeypatch):
+    levels = []
+    plot = CorrelatedGPImputer.plot
+    monkeypatch.setattr(CorrelatedGPImputer, "plot", lambda self, **given: levels.append(given) or plot(self, **given))
+    for flags in (["--interval", "0.8"], []):
+        assert run(file, *flags, "--picture", file.with_name("x.png")) == 0
+    assert levels == [{"level": 0.8}, {"level": 0.95}]
+
+
 def test_the_command_expects_what_the_estimate_does(file, capsys, monkeypatch):
     """And says it once: the fit has no line of its own."""
     monkeypatch.setattr("cgp.regression.inference.setting.measured_seconds", lambda *_: 5.0)
@@ -445,7 +454,11 @@ REFUSED = [
         ["--interval", "y.csv", "0.95"],
         "--interval: expected the level before the file, --interval 0.95 y.csv, got",
     ),
-    (b"a,b\n1,\n3,4\n", ["--interval", "0.9"], "--interval LEVEL FILE, or --sums, --means or --forecast, got a level"),
+    (
+        b"a,b\n1,\n3,4\n",
+        ["--interval", "0.9"],
+        "--interval LEVEL FILE, or --sums, --means, --forecast or --picture, got a level",
+    ),
     (b"a,b\n1,\n3,4\n", ["--interval", "0.9", "y.csv", "z.csv"], "--interval: expected a level and a file, got"),
     (b"a,b\n1,\n3,4\n", ["--sums", "y.csv", "month"], "--sums: expected the period before the file, --sums month y"),
     (b"a,b\n1,\n3,4\n", ["--forecast", "few", "y.csv"], "--forecast: expected a number of rows, got 'few'"),
