@@ -386,9 +386,21 @@ def _rows_between(between: Any, table: Table, axis: Axis) -> NDArray[np.int64]:
     except (TypeError, ValueError) as error:
         raise ValueError(f"between: expected {what}, got {between!r}") from error
     if not len(found):
+        if _is_after(first, last, is_time=times is not None):
+            what = f"the first before the last, ({last!r}, {first!r}),"
+            raise ValueError(f"between: expected {what} got {between!r}")
         ends = table.labels(0) if times is None else times
         raise ValueError(f"between: expected {what} from {ends.min()} to {ends.max()}, got {between!r}{read}")
     return found
+
+
+def _is_after(first: Any, last: Any, *, is_time: bool) -> bool:
+    """Whether the first of two times, or numbers, comes after the last."""
+    if not is_time:
+        return bool(first > last)
+    import pandas as pd
+
+    return bool(pd.Timestamp(first) > pd.Timestamp(last))
 
 
 def _as_read(end: Any) -> str:

@@ -14,7 +14,7 @@ from cgp.warning import warn_user
 
 from .frames.beside import beside, column_of, is_name
 from .frames.gaps import absent_between
-from .frames.periods import PERIODS, period_of
+from .frames.periods import PERIODS, meant_period, period_of
 from .transforms.columns import TransformedPosterior
 
 if TYPE_CHECKING:
@@ -371,6 +371,7 @@ def calendar_bins(frequency: str, labels: Any) -> Bins:
     except ValueError as error:
         raise ValueError(
             f"by: expected one of {', '.join(PERIODS)}, or a frequency of pandas such as '3h', got {frequency!r}"
+            f"{meant_period(frequency)}"
         ) from error
     sizes = pd.Series(0, index=labels[order]).groupby(grouper).size()
     sizes = sizes[sizes > 0]

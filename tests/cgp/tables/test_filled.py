@@ -114,6 +114,8 @@ def test_totals_are_those_of_the_joint_covariance(imputer):
     [
         ({"by": "D", "how": "max"}, "how: expected 'sum' or 'mean', got 'max'"),
         ({"by": "no"}, "by: expected one of hour, day, .*, all, or a frequency of pandas such as '3h', got 'no'"),
+        ({"by": "M"}, r"by: expected .* got 'M'; did you mean 'month'\?"),
+        ({"by": "monthly"}, r"by: expected .* got 'monthly'; did you mean 'month'\?"),
         ({"by": [1, 2]}, r"by: expected a label for each of 40 rows, or a frequency, got shape \(2,\)"),
         ({"weights": [1, 2]}, r"weights: expected finite numbers of shape \(40,\) or \(40, 3\), got \(2,\)"),
         (

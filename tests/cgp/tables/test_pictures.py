@@ -127,6 +127,7 @@ def test_columns_and_a_time_can_be_chosen_for_a_picture():
         ({"columns": ["a", "N"]}, r"columns: expected some of \['a', 'b', 'n'\], got \['N'\]; did you mean 'n'\?"),
         ({"columns": []}, "columns: expected some of"),
         ({"between": day}, r"between: expected \(first, last\), times, got '"),
+        ({"between": (day, "2000-01-01")}, r"the first before the last, \('2000-01-01', '.*'\), got \('"),
         ({"between": ("soon", "later")}, r"between: expected \(first, last\), times, got \('soon"),
         ({"between": ("05/03/2022", "2022-04-07")}, r"got '05/03/2022': day or month first\?"),
         (
