@@ -227,7 +227,7 @@ def _write_sums(
     import numpy as np
     import pandas as pd
 
-    frames, absent = [], None
+    frames, absent = [], np.zeros(0)
     for how, names in columns.items():
         found = imputer.aggregate(period, how, level=level)
         ends = [] if found.lower is None else [found.lower, found.upper]

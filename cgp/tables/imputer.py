@@ -453,4 +453,6 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
             order = np.argsort(table.inputs[:, 0], kind="stable")
             is_auto = isinstance(self.transforms, Mapping) or self.transforms == "auto"  # of columns that are not named
             errors, labels = self._filled.errors()[order], table.labels(0)[order]
-            codes.warn_of_uneven_errors(errors, table.names, labels, is_auto=is_auto)
+            values = table.values[order]
+            values[:, self.transforms_.changed] = np.nan
+            codes.warn_of_uneven_errors(errors, table.names, labels, values=values, is_auto=is_auto)
