@@ -198,7 +198,8 @@ def test_methods_of_a_lower_score_that_is_not_shown_are_named():
     assert report.sentence == (
         f"Use method 3. It is ahead of method 0 by {lead.mean:.3f} ± {lead.error:.3f} nats a value; no difference to "
         "method 2, method 4, method 1, of a lower NLL, could be shown: the default is kept. For values alone, "
-        f"method 2: squared error {report.nll('method 2'):.4f} against {report.nll('method 3'):.4f}, which may be chance."
+        "method 2: squared "
+        f"error {report.nll('method 2'):.4f} against {report.nll('method 3'):.4f}, which may be chance."
     )
 
 
