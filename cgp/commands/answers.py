@@ -92,8 +92,8 @@ def add_to(fill: Any) -> None:
         "--totals-flags",
         metavar="FLAGS",
         default="",
-        help="flags of reading for this file, which has but --dayfirst and --monthfirst of the table's: "
-        """--totals-flags="--decimal , --missing ND\"""",
+        help="how this file is read, where it is not found: "
+        """--totals-flags="--decimal , --missing ND"; --dayfirst and --monthfirst hold for both""",
     )
     group.add_argument("--totals-means", action="store_true", help="they are means instead of sums")
 
