@@ -116,7 +116,8 @@ class Answers:
             ValueError: if an argument does not fit.
 
         Warns:
-            UserWarning: if rows are absent, or those of the first or last period are of a part of it, without weights.
+            UserWarning: if rows are absent, or those of the first or last period are of a part of it, without weights,
+                or sums are of fewer rows in some periods, where rows are at irregular distances.
         """
         return self._filled.aggregate(by, how, weights, level, include_noise=include_noise, steps=steps)
 
