@@ -9,12 +9,22 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from cgp.spelling import counted
-from cgp.tables.frames.periods import PERIODS, are_set_back, period_of
+from cgp.spelling import counted, meant
+from cgp.tables.frames.periods import PERIODS, are_set_back, meant_period, period_of
 
 from .terminal import say
 
-__all__ = ["ASKED", "add_to", "adding_up", "check", "check_for", "places", "read_totals", "write"]
+__all__ = [
+    "ASKED",
+    "add_to",
+    "adding_up",
+    "check",
+    "check_for",
+    "level",
+    "places",
+    "read_totals",
+    "write",
+]
 
 _SPANS = {name: each.removesuffix("S") for name, each in PERIODS.items() if each}
 _BY_TEXT = (("%q", "Q"), ("%d", None), ("%m", "M"), ("%b", "M"), ("%B", "M"))  # the first that a form of times has
@@ -41,11 +51,18 @@ def add_to(fill: Any) -> None:
             help=f"write {name} of each {', '.join(PERIODS)} (or frequency of pandas) with their standard errors, std; "
             "beside --interval with their ends",
         )
+    for how, other in (("sum", "means"), ("mean", "sums")):
+        fill.add_argument(
+            f"--{how}-columns",
+            nargs="+",
+            metavar="COLUMN",
+            help=f"columns whose {how}s are written; without --{how}s beside the {other} of the others, in one file",
+        )
     fill.add_argument(
         "--interval",
         nargs="+",
         metavar=("LEVEL", "FILE"),
-        help="write the ends of intervals, such as 0.95; LEVEL alone is for sums, means and a forecast",
+        help="write the ends of intervals, such as 0.95; LEVEL alone is for sums, means, a forecast and the picture",
     )
     fill.add_argument(
         "--draws",
@@ -75,8 +92,8 @@ def add_to(fill: Any) -> None:
         "--totals-flags",
         metavar="FLAGS",
         default="",
-        help="flags of reading for this file, which has but --dayfirst and --monthfirst of the table's: "
-        """--totals-flags="--decimal , --missing ND\"""",
+        help="how this file is read, where it is not found: "
+        """--totals-flags="--decimal , --missing ND"; --dayfirst and --monthfirst hold for both""",
     )
     group.add_argument("--totals-means", action="store_true", help="they are means instead of sums")
 
@@ -97,11 +114,28 @@ def check(parsed: argparse.Namespace) -> None:
             raise ValueError(f"--{flag}: expected {what} before the file, --{flag} {given[1]} {given[0]}, got {given}")
     for path in places(parsed):
         check_kind(path)
+    _check_sums(parsed)
     if parsed.interval is not None:
         _check_interval(parsed)
     for flag, given, what in (("--forecast", parsed.forecast, "rows"), ("--draws", parsed.draws, "draws")):
         if given is not None and not (given[0].isdigit() and int(given[0])):
             raise ValueError(f"{flag}: expected a number of {what}, got {given[0]!r}")
+
+
+def _check_sums(parsed: argparse.Namespace) -> None:
+    """Refuse what is no period, and columns of sums that are not asked for."""
+    import pandas as pd
+
+    asked = {"--sums": parsed.sums, "--means": parsed.means}
+    for flag, (period, _) in ((flag, given) for flag, given in asked.items() if given is not None):
+        try:
+            pd.tseries.frequencies.to_offset(period_of(period))
+        except ValueError:
+            raise ValueError(
+                f"{flag}: expected {', '.join(PERIODS)}, or a frequency of pandas, got {period!r}{meant_period(period)}"
+            ) from None
+    if not any(asked.values()) and (parsed.sum_columns or parsed.mean_columns):
+        raise ValueError("--sum-columns, --mean-columns: expected --sums PERIOD FILE or --means PERIOD FILE with them")
 
 
 def _check_interval(parsed: argparse.Namespace) -> None:
@@ -110,10 +144,12 @@ def _check_interval(parsed: argparse.Namespace) -> None:
         raise ValueError(f"--interval: expected a level between 0 and 1, such as 0.95, got {parsed.interval[0]!r}")
     if len(parsed.interval) > 2:
         raise ValueError(f"--interval: expected a level and a file, got {parsed.interval}: the table comes first")
-    if len(parsed.interval) == 1 and not any(getattr(parsed, flag) for flag in ("sums", "means", "forecast")):
+    if len(parsed.interval) == 1 and not any(
+        getattr(parsed, each) for each in ("sums", "means", "forecast", "picture")
+    ):
         raise ValueError(
-            "--interval: expected a file that the ends are written to, --interval LEVEL FILE, or --sums, --means "
-            "or --forecast, got a level alone"
+            "--interval: expected a file that the ends are written to, --interval LEVEL FILE, or --sums, --means, "
+            "--forecast or --picture, got a level alone"
         )
 
 
@@ -121,6 +157,7 @@ def check_for(parsed: argparse.Namespace, table: Any) -> None:
     """Refuse periods and forecasts that the table cannot have, before it is fitted to."""
     import pandas as pd
 
+    _check_columns(parsed, table)
     repeated = table.frame.index[table.frame.index.duplicated()]
     count = 0 if parsed.repeats or len(table.inputs) > 1 or are_set_back(repeated) else len(repeated)
     for flag, given in (("--sums", parsed.sums), ("--means", parsed.means)):
@@ -130,14 +167,8 @@ def check_for(parsed: argparse.Namespace, table: Any) -> None:
                 f"cgp fill: warning: {flag}: {rows_repeat} a time with other values, and each value counts: "
                 "take out of the file what is no reading of its own, or say --repeats"
             )
-        if given is None or (period := period_of(given[0])) is None:
+        if given is None or period_of(given[0]) is None:
             continue
-        try:
-            pd.tseries.frequencies.to_offset(period)
-        except ValueError:
-            raise ValueError(
-                f"{flag}: expected {', '.join(PERIODS)}, or a frequency of pandas, got {given[0]!r}"
-            ) from None
         if not isinstance(table.frame.index, pd.DatetimeIndex):
             raise ValueError(f"{flag}: expected 'all', as the rows of this table have no times, got {given[0]!r}")
     for flag, given in (("--forecast", parsed.forecast), ("--periods", parsed.periods)):
@@ -145,21 +176,34 @@ def check_for(parsed: argparse.Namespace, table: Any) -> None:
             raise ValueError(f"{flag}: expected rows that follow each other, got places, {', '.join(table.inputs)}")
 
 
+def _check_columns(parsed: argparse.Namespace, table: Any) -> None:
+    """Refuse sums of columns that the table does not have."""
+    names = [*table.pieces.assembled.values]
+    for flag, columns in (("--sum-columns", parsed.sum_columns), ("--mean-columns", parsed.mean_columns)):
+        if strange := [name for name in columns or () if name not in names]:
+            raise ValueError(f"{flag}: expected columns of numbers, {names}, got {strange}{meant(strange, names)}")
+
+
 def write(parsed: argparse.Namespace, imputer: Any, table: Any) -> None:
     """Write sums, means and a forecast, each with its standard errors beside it, ends of intervals, and draws."""
-    level = None if parsed.interval is None else _level(parsed.interval[0])
+    asked = level(parsed)
     for how, given in (("sum", parsed.sums), ("mean", parsed.means)):
         if given is not None:
-            _write_sums(imputer.aggregate(given[0], how, level=level), table, Path(given[1]), are_means=how == "mean")
+            _write_sums(imputer, given[0], asked, _columns_by_kind(parsed, how, table), table, Path(given[1]))
     if parsed.interval is not None and len(parsed.interval) > 1:
-        _write_rows(imputer.interval(level), table, Path(parsed.interval[1]), _ENDS)
+        _write_rows(imputer.interval(asked), table, Path(parsed.interval[1]), _ENDS)
     if parsed.draws is not None:
         _write_draws(imputer, int(parsed.draws[0]), parsed.seed, table, Path(parsed.draws[1]))
     if parsed.forecast is not None:
-        heads = _WITH_ERRORS if level is None else _WITH_ERRORS + _ENDS
+        heads = _WITH_ERRORS if asked is None else _WITH_ERRORS + _ENDS
         rows = int(parsed.forecast[0])
-        ahead = imputer.forecast(rows) if level is None else imputer.forecast(rows, level)
+        ahead = imputer.forecast(rows) if asked is None else imputer.forecast(rows, asked)
         _write_rows(ahead, table, Path(parsed.forecast[1]), heads)
+
+
+def level(parsed: argparse.Namespace) -> float | None:
+    """The level of intervals that is asked for, if one is."""
+    return None if parsed.interval is None else _level(parsed.interval[0])
 
 
 def _level(given: str) -> float:
@@ -167,16 +211,35 @@ def _level(given: str) -> float:
     return float(given) if re.fullmatch(r"\d*\.?\d+", given) else 0.0
 
 
-def _write_sums(found: Any, table: Any, path: Path, *, are_means: bool) -> None:
-    """Write sums, or means, and beside them how many rows their periods lack, where some do."""
-    import numpy as np
+def _columns_by_kind(parsed: argparse.Namespace, how: str, table: Any) -> dict[str, list[str]]:
+    """Which columns have a "sum", and which a "mean", in a file of sums, or of means."""
+    other, names = "mean" if how == "sum" else "sum", [*table.pieces.assembled.values]
+    asked = {"sum": parsed.sum_columns or [], "mean": parsed.mean_columns or []}
+    has_others = getattr(parsed, f"{other}s") is None
+    own = asked[how] or [name for name in names if name not in asked[other]]
+    return {how: own} | ({other: asked[other]} if has_others and asked[other] else {})
 
-    ends = [] if found.lower is None else [found.lower, found.upper]
-    heads = _WITH_ERRORS + (_ENDS if ends else ())
-    count = len(table.frame) / len(found.value) if are_means else np.inf  # a mean is known better than each reading
-    frame = _beside([*found, *ends], heads, table, path, count)
-    if found.absent.any():
-        frame["absent rows"] = found.absent
+
+def _write_sums(
+    imputer: Any, period: str, level: float | None, columns: dict[str, list[str]], table: Any, path: Path
+) -> None:
+    """Write sums, or means, or both by column, and beside them how many rows their periods lack, where some do."""
+    import numpy as np
+    import pandas as pd
+
+    frames, absent = [], np.zeros(0)
+    for how, names in columns.items():
+        found = imputer.aggregate(period, how, level=level)
+        ends = [] if found.lower is None else [found.lower, found.upper]
+        heads = _WITH_ERRORS + (_ENDS if ends else ())
+        if len(columns) > 1:
+            heads = tuple(head.replace("{}", f"{{}} {how}") for head in heads)
+        count = len(table.frame) / len(found.value) if how == "mean" else np.inf  # known better than each reading
+        frames.append(_beside([part[names] for part in (*found, *ends)], heads, table, path, count))
+        absent = found.absent
+    frame = pd.concat(frames, axis=1)
+    if absent.any():
+        frame["absent rows"] = absent
     table.write_answer(frame, path)
 
 

@@ -153,6 +153,7 @@ def run(parsed: argparse.Namespace) -> None:
 
     transforms = _transforms(parsed.transforms, [name for name in table.frame if name not in table.inputs])
     options = {"transforms": transforms, **_cycles(parsed.periods), "random_state": parsed.seed}
+    options["verbose"] = None if sys.stderr.isatty() else False  # what it takes is said once, below
     imputer = CorrelatedGPImputer(inputs=table.inputs or None, **options)
     if is_long := (seconds := _seconds(parsed, imputer, table.frame, totals)) > _LONG:
         say(said_seconds(seconds, time.process_time() - used))
@@ -167,7 +168,7 @@ def run(parsed: argparse.Namespace) -> None:
         table.write(answers.adding_up(filled, table, totals), parsed.out)
         if parsed.std is not None:
             table.write_errors(imputer.std_, parsed.std)
-        write_picture(lambda: imputer.plot()[0].figure, parsed.picture)
+        write_picture(lambda: imputer.plot(level=answers.level(parsed) or 0.95)[0].figure, parsed.picture)
         answers.write(parsed, imputer, table)
     said = f"filled {counted(table.gaps, 'value')} in {time.monotonic() - started:.0f} s: {parsed.out}"
     say("; ".join(filter(None, [said, as_flags(table.understood.lacking)])))

@@ -12,7 +12,7 @@ from threadpoolctl import ThreadpoolController
 
 __all__ = ["one_blas_thread", "one_thread", "threads_for"]
 
-_FEW = 1000  # observations up to which a fit takes seconds in one thread
+_FEW = 2000  # observations up to which a fit takes a minute or two in one thread: where cores are busy, two take longer
 
 _lock = threading.Lock()
 _held: dict[str | None, list[Any]] = {}  # the active limits of an interface; each restores the setting before it

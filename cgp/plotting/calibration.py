@@ -1,5 +1,6 @@
 """Pictures of the calibration of probabilities, intervals and confidences."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -251,6 +252,7 @@ def method_scores(
     chosen: str | None = None,
     ahead: str | None = None,
     inside: Mapping[str, tuple[float, float]] | None = None,
+    least: float = -math.inf,
     figure: FigureBase | None = None,
 ) -> NDArray[np.object_]:
     """Scores of methods in several settings, smaller is better: a panel for each setting, a row for each method.
@@ -266,6 +268,7 @@ def method_scores(
         ahead: Name of one that was ahead of it, perhaps by chance: an open circle.
         inside: For each method the share of values inside its 95 % intervals, and its standard error: a further panel,
             with a line at 95 %.
+        least: What no score can be below, 0 for distances: bars end there.
         figure: Figure or subfigure to draw in; without, a new one of two columns' width.
 
     Returns:
@@ -283,9 +286,9 @@ def method_scores(
     methods = list(named(next(iter(named(panels, "panels").values())), "panels"))
     figure = new_figure(figure, width=WIDE, height=_FRAME + _ROW * len(methods))
     count = len(panels) + (inside is not None)
-    axes = np.atleast_1d(figure.subplots(1, count, sharey=True))
+    axes, has_far = np.atleast_1d(figure.subplots(1, count, sharey=True)), False
     for ax, (title, scores) in zip(axes, panels.items(), strict=False):
-        _panel(ax, scores, chosen, ahead)
+        has_far |= _panel(ax, scores, chosen, ahead, least)
         ax.set_title(title)
     if inside is not None:
         _shares(axes[-1], inside, chosen)
@@ -301,8 +304,10 @@ def method_scores(
         looks = {"smallest": {"color": GREY, **_BEST}}
     if ahead in methods:
         looks["ahead, but not surely"] = {"color": PALETTE[0], "marker": "o", "mfc": "white"}
+    if has_far:
+        looks["farther than is drawn"] = {"color": GREY, "ls": "", "marker": r"$\rightarrow$"}
     handles = [Line2D([], [], label=label, **look) for label, look in looks.items()]
-    figure.legend(handles=handles, loc="outside lower right", ncols=2)
+    figure.legend(handles=handles, loc="outside lower right", ncols=3)
     return np.asarray(axes, dtype=np.object_)
 
 
@@ -318,23 +323,30 @@ def _shares(ax: Any, inside: Mapping[str, tuple[float, float]], chosen: str | No
     ax.tick_params(axis="y", length=0)
 
 
-def _panel(ax: Any, scores: Mapping[str, tuple[float, float]], chosen: str | None, ahead: str | None) -> None:
+def _panel(
+    ax: Any, scores: Mapping[str, tuple[float, float]], chosen: str | None, ahead: str | None, least: float
+) -> bool:
+    """Scores with their errors; whether one is farther than is drawn."""
     values = np.array([score for score, _ in scores.values()])
     best = float(values.min())
     limit = best + _LIMIT * max(float(np.median(values)) - best, 1e-9)
     for score, error in sorted(scores.values()):
         if score <= limit and np.isfinite(error):
             limit = max(limit, score + 2 * error)  # what is drawn anyway has room for others
+    has_far = False
     for row, (name, (score, error)) in enumerate(scores.items()):
         colour = PALETTE[1] if name == chosen else PALETTE[0]
         if score > limit and len(values) > 2:
             ax.annotate(f"{score:.3g} →", (1, row), xycoords=("axes fraction", "data"), ha="right", va="center",
                         fontsize=7, color=colour)  # fmt: skip
+            has_far = True
             continue
         width = 2 * error if np.isfinite(error) else 0.0
-        ax.errorbar(score, row, xerr=width, fmt="o", color=colour, mfc="white" if name == ahead else colour)
+        ends = [[max(min(width, score - least), 0.0)], [width]]
+        ax.errorbar(score, row, xerr=ends, fmt="o", color=colour, mfc="white" if name == ahead else colour)
     line, _ = scores.get(chosen or "", (best, 0.0))
     if line <= limit:
         ax.axvline(line, color=GREY, zorder=0, **_BEST)
     ax.grid(axis="y", color=PALE, lw=0.6)
     ax.tick_params(axis="y", length=0)
+    return has_far

@@ -27,6 +27,7 @@ _FITS = 6  # letters below a cell
 _LABELS, _DECADES = 5, 3.0  # of a logarithmic axis, and decades over which it has ticks between them
 _MOST_DOTS = 200  # rows up to which every value has one
 _DOT = 0.006  # of the width, which a dot has: it hides the line of a shorter gap
+_MOST_MARKED = 50  # such gaps of a column, or observations between gaps, up to which each has a dot of full size
 _NORMAL = 1.96
 _PAD = 2  # points below a title
 _MARGIN = 1.1  # of a logarithmic axis
@@ -42,7 +43,7 @@ _DATES = {  # formats of ticks' two lines, by the finest unit in which one is no
     "year": ("%Y", ""),
 }
 _BAND: dict[str, Any] = {"color": _FILLED, "alpha": 0.25, "lw": 0.0}
-_THIN_BAND = _BAND | {"alpha": 0.4, "lw": 1.0}  # of a long table, where a row is no wider than the outline
+_THIN_BAND = _BAND | {"lw": 1.0}  # of a long table, where a row is no wider than the outline
 
 
 @styled
@@ -57,6 +58,7 @@ def filled_table(
     ends: tuple[Any, Any] | None = None,
     logarithmic: Sequence[float | None] | None = None,
     is_every: bool = False,
+    level: float = 0.95,
     xlabel: str = "",
     figure: FigureBase | None = None,
 ) -> list[Axes]:
@@ -69,9 +71,10 @@ def filled_table(
         missing: Whether a value was filled (N, P).
         names: A name for each column.
         titles: Of the panels, such as names with units; None are the names.
-        ends: Lower and upper ends of 95 % intervals (N, P), where they are not mean ± 1.96 standard deviations.
+        ends: Lower and upper ends of intervals (N, P), where they are not mean ± 1.96 standard deviations.
         logarithmic: Of columns with a logarithmic axis the shift of log(y + shift) where a value is 0; None for others.
         is_every: Whether columns without gaps have a panel beside others that have some.
+        level: Of the intervals.
         xlabel: Name and unit of x.
         figure: Figure or subfigure to draw in.
 
@@ -103,7 +106,7 @@ def filled_table(
     titles, logarithmic = titles or names, logarithmic or [None] * columns
     shown = np.flatnonzero(missing.any(axis=0)) if missing.any() and not is_every else np.arange(columns)
     overview, *axes = _panels(figure, [titles[p] for p in shown], overview=0.35 + 0.13 * columns)
-    _gap_map(overview, x, missing, names)
+    _gap_map(overview, x, missing, names, level)
     for p, ax in zip(shown, axes, strict=True):
         _filled_column(ax, x, values[:, p], low[:, p], high[:, p], missing[:, p])
         if (shift := logarithmic[p]) is not None:
@@ -273,7 +276,7 @@ def _residual_column(ax: Axes, x: Array, residuals: Array) -> None:
     ax.text(1.0, 1.02, inside, transform=ax.transAxes, ha="right", va="bottom", fontsize=6.5, color=GREY)
 
 
-def _gap_map(ax: Axes, x: Array, missing: Array, names: list[str]) -> None:
+def _gap_map(ax: Axes, x: Array, missing: Array, names: list[str], level: float) -> None:
     """A row for each column: dark where something is missing, with its share at the end."""
     step = -(-len(x) // _MOST_CELLS)
     starts = np.arange(0, len(x), step)
@@ -297,8 +300,8 @@ def _gap_map(ax: Axes, x: Array, missing: Array, names: list[str]) -> None:
     handles: list[Any] = [
         Patch(color=_FILLED, label="missing"),
         Line2D([], [], color=INK, **observed, label="observed"),
-        Line2D([], [], color=_FILLED, **_FILLS, label="filled"),
-        Patch(**band, label="95 % interval"),
+        Line2D([], [], color=_FILLED, **_FILLS | {"marker": observed["marker"]}, label="filled"),
+        Patch(**band, label=f"{100 * level:g} % interval"),
     ]
     ax.legend(handles=handles, loc="lower right", bbox_to_anchor=(1, 1), ncols=4, borderaxespad=0)
 
@@ -314,7 +317,8 @@ def _edges(x: Array, starts: Array) -> Array:
 def _filled_column(ax: Axes, x: Array, values: Array, low: Array, high: Array, missing: Array) -> None:
     """What was observed as a line with dots, and across gaps the mean, as such a line, with its band.
 
-    In a long table dots would cover the lines: only the middle of a gap has one that is no wider than it.
+    In a long table dots would cover the lines: only the middle of a gap has one that is no wider than it, of a column
+    with few such gaps.
     """
     seen = np.where(missing, math.nan, values)
     bridge = missing.copy()  # with the observations beside it, where the band ends
@@ -330,10 +334,12 @@ def _filled_column(ax: Axes, x: Array, values: Array, low: Array, high: Array, m
         if is_long:
             starts, stops = np.flatnonzero(np.diff(np.pad(missing, 1))).reshape(-1, 2).T
             dotted = ((starts + stops - 1) // 2)[stops - starts <= max(_DOT * len(x), 1.0)]
+            dotted = dotted if len(dotted) <= _MOST_MARKED else dotted[:0]
         ax.plot(x[dotted], values[dotted], color=_FILLED, **_FILLS | {"ls": ""})
         alone = ~missing & np.pad(missing, 1, constant_values=True)[:-2] & np.pad(missing, 1, constant_values=True)[2:]
         if is_long:  # observations between gaps have no line, and are below that of what was filled
-            ax.plot(x[alone], values[alone], color=INK, **_OBSERVED | {"ls": ""})
+            size = _OBSERVED["ms"] * (1.0 if alone.sum() <= _MOST_MARKED else 0.5)
+            ax.plot(x[alone], values[alone], color=INK, **_OBSERVED | {"ls": "", "ms": size})
     ax.margins(x=0.01)
 
 

@@ -21,9 +21,9 @@ from cgp.functional.threads import one_thread, threads_for
 
 from .conventions import Accepted, Framing, checked_inputs, checked_outputs, unchanged_on_error, with_nan
 from .covariances.structure import Structure
-from .inference.censored import censored_fits, censored_posterior
+from .inference.censored import LEARNED_ANEW, censored_fits, censored_posterior
 from .inference.fitting import progress_line, seeded
-from .inference.setting import Inference, Setting, chosen
+from .inference.setting import Fits, Inference, Setting, chosen
 from .inference.windows import Windows
 from .observations import Observations, Parts
 from .parameters import Parameters
@@ -37,7 +37,7 @@ __all__ = ["CorrelatedGPRegressor"]
 
 Array = NDArray[Any]
 
-_LONG_FIT = 10.0  # seconds
+_LONG_FIT, _SAID = 10.0, 60.0  # seconds from which progress is shown on a terminal, and a line elsewhere
 
 
 class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
@@ -72,7 +72,8 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
             "multiscale"), or "auto": "slice" up to 50 observations, else "map".
         random_state: seed of all random numbers.
         verbose: whether progress is shown, with the expected time of the fit; None shows it on a terminal, for fits
-            expected to take more than ten seconds.
+            expected to take more than ten seconds, and elsewhere writes a line to the standard error stream before
+            those that are expected to take more than a minute.
 
     Attributes:
         posterior_: the :class:`.Posterior`, which answers everything that is asked of the fit.
@@ -138,12 +139,13 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         setting, inference = self._planned(X, y, totals)
         cost = inference.cost(setting)
         check_memory(cost)
-        shown = cost.seconds > _LONG_FIT and sys.stderr.isatty() if self.verbose is None else bool(self.verbose)
+        has_ends = lower is not None and totals is None and not np.isnan(lower).all()
+        label, shown = self._told(setting, inference, cost.seconds * (LEARNED_ANEW if has_ends else 1.0))
         steps = inference.expected_steps(setting) if shown else None
         with (
             threads_for(len(setting.observations.targets)),
             seeded(self.random_state) as seed,
-            progress_line(f"{inference.name}, about {cost.seconds:.0f} s", shown, steps) as line,
+            progress_line(label, shown, steps) as line,
         ):
             fits = inference.fit(setting, seed, line)
             units = setting.observations.units
@@ -182,6 +184,18 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         with threads_for(len(setting.observations.targets)):
             pace = inference.pace(setting)
         return Cost(planned + pace * seconds, cost.bytes)
+
+    def _told(self, setting: Setting, inference: Inference, seconds: float) -> tuple[str, bool]:
+        """What a fit with that cost is called, and whether its progress is shown; a line where there is no terminal."""
+        if not (seconds > _LONG_FIT if self.verbose is None else self.verbose):
+            return inference.name, False
+        count, is_terminal = len(setting.observations.targets), sys.stderr.isatty()
+        with threads_for(count):
+            seconds *= inference.pace(setting)
+        label = f"{inference.name}, about {seconds:.0f} s"
+        if self.verbose is None and not is_terminal and seconds > _SAID:
+            sys.stderr.write(f"cgp: a fit to {count} values, {label} on one core; verbose=True shows its progress\n")
+        return label, is_terminal or bool(self.verbose)
 
     @one_thread()
     def _planned(self, X: Any, y: Any, totals: Sums | None) -> tuple[Setting, Inference]:
@@ -273,8 +287,11 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
                 f"structure: expected one of {list(self._compared)}, which were compared, got {structure!r}"
             )
         other, (model, kind) = copy.copy(self), self._compared[structure]
-        other.posterior_ = Posterior([model], self.posterior_.units, self.posterior_.observed)
-        other._structures = [kind]
+        units = self.posterior_.units
+        if model.further_noise is None:  # the fit has not learned it anew from what is at an end
+            fits = Fits([model], [kind], self.fit_, {}, {})
+            (model,) = censored_fits(fits, units, self._lower, windows=False).models
+        other.posterior_, other._structures = Posterior([model], units, self.posterior_.observed), [kind]
         return other
 
     def predict(

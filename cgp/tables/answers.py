@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -115,7 +116,8 @@ class Answers:
             ValueError: if an argument does not fit.
 
         Warns:
-            UserWarning: if rows are absent, or those of the first or last period are of a part of it, without weights.
+            UserWarning: if rows are absent, or those of the first or last period are of a part of it, without weights,
+                or sums are of fewer rows in some periods, where rows are at irregular distances.
         """
         return self._filled.aggregate(by, how, weights, level, include_noise=include_noise, steps=steps)
 
@@ -154,16 +156,26 @@ class Answers:
         """
         return self._filled.table.framed(self._filled.errors())
 
-    def plot(self, figure: Any = None, *, columns: Any = None, between: tuple[Any, Any] | None = None) -> list[Any]:
+    def plot(
+        self,
+        figure: Any = None,
+        *,
+        columns: Any = None,
+        between: tuple[Any, Any] | None = None,
+        level: float = 0.95,
+        units: Mapping[Any, str] | None = None,
+    ) -> list[Any]:
         """Draw the gaps of the table, a row for each column, and each column that has some with its filled values.
 
-        A column that is filled by its logarithm has a logarithmic axis. Titles have the units that a file's row of
-        units says, or ``frame.attrs["units"]`` by column.
+        A column that is filled by its logarithm has a logarithmic axis. Titles have the units that are given, or that a
+        file's row of units says (``frame.attrs["units"]``).
 
         Args:
             figure: of matplotlib, to draw in; None is a new one.
             columns: names of those that are drawn (of an array: numbers), with gaps or without; None is all.
             between: the first and the last time that are shown, such as ``("2024-03", "2024-05")``, or number.
+            level: of the intervals, between 0 and 1.
+            units: of columns, such as ``{"ozone": "ppb"}``.
 
         Returns:
             The axes: the map of gaps, then one of each column with gaps, or of all if there are none; over two inputs,
@@ -171,9 +183,9 @@ class Answers:
 
         Raises:
             ImportError: if matplotlib is not installed.
-            ValueError: if there is no such column, or no row in between.
+            ValueError: if there is no such column or level, or no row in between.
         """
-        return self._filled.plot(figure, columns, between)
+        return self._filled.plot(figure, columns, between, level, units)
 
     def plot_pairs(self, ax: Any = None) -> Any:
         """Draw the correlation of every pair of columns, once, and how far each is behind the first.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
@@ -32,6 +32,7 @@ from .totals import (
     shares_of,
     totals_of,
     warn_of_partial_bins,
+    warn_of_uneven_bins,
 )
 from .transforms.columns import TransformedPosterior, Transforms, ValueScores
 from .transforms.kinds import BoxCox
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from .frames.coordinates import Axis
     from .frames.table import Table
 
-__all__ = ["FilledTable", "Forecast", "Interval"]
+__all__ = ["FilledTable", "Forecast", "Interval", "titled"]
 
 _FAR = 1e6  # ranges of the inputs
 _NUMERIC_DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}.*")  # whose day may be its month
@@ -166,26 +167,34 @@ class FilledTable:
         """The lower ends of 95 % intervals, ``(n, P)``."""
         return self._ends(0.95)[0]
 
-    def plot(self, figure: Any = None, columns: Any = None, between: tuple[Any, Any] | None = None) -> list[Any]:
+    def plot(
+        self,
+        figure: Any = None,
+        columns: Any = None,
+        between: tuple[Any, Any] | None = None,
+        level: float = 0.95,
+        units: Mapping[Any, str] | None = None,
+    ) -> list[Any]:
         """Draw the gaps of the table, and each column with its filled values; places as maps."""
         from cgp.plotting import filled_maps, filled_table
+
+        _check_level(level)
 
         table, axis, kinds = self.table, self.axis, self._transforms.kinds
         shown, rows = _chosen_columns(columns, table), _rows_between(between, table, axis)
         cells = np.ix_(rows, np.array(shown))
         mean, sd, missing = (each[cells] for each in (*self.moments, table.missing))
         names = [str(table.names[p]) for p in shown]
-        units = getattr(table.given, "attrs", {}).get("units", {})
-        titles = [f"{name} ({units[name]})" if name in units else name for name in names]
+        titles = [titled(table.names, table.given, units)[p] for p in shown]
         if axis.is_place(table.inputs):
             east, labels, degrees = axis.directions()
             places = table.inputs[:, [east, 1 - east]]
             options: dict[str, Any] = {"names": titles, "labels": labels, "degrees": degrees, "figure": figure}
             return filled_maps(places, mean, sd, missing, **options)
         x, label = axis.drawn(table.given, table.inputs)
-        is_plain = not self._transforms.changed and np.isinf(self.freedom).all()
-        ends = None if is_plain else tuple(end[cells] for end in self._ends(0.95))
-        options = {"ends": ends, "is_every": columns is not None, "xlabel": label, "figure": figure}
+        is_plain = not self._transforms.changed and np.isinf(self.freedom).all() and level == 0.95
+        ends = None if is_plain else tuple(end[cells] for end in self._ends(level))
+        options = {"ends": ends, "is_every": columns is not None, "level": level, "xlabel": label, "figure": figure}
         logs = [
             kind.shift if isinstance(kind, BoxCox) and kind.power == kind.lower == 0.0 else None
             for kind in (kinds[p] for p in shown)
@@ -219,6 +228,8 @@ class FilledTable:
             absent = absent_rows(self.table, bins, by, times)
             if isinstance(by, str):
                 warn_of_partial_bins(by, times)
+                if how == "sum":
+                    warn_of_uneven_bins(self.table, bins)
         if how == "mean":
             shares = shares_of(bins, shares)
         moments = totals_of(self._posterior, self.table, bins, shares, include_noise=include_noise)
@@ -304,6 +315,27 @@ class FilledTable:
         return conformal.factors(gap_labels(self.table.inputs, self.table.missing), level)
 
 
+def titled(names: Sequence[Any], given: Any, units: Mapping[Any, str] | None = None) -> list[str]:
+    """Names of columns with their units.
+
+    Args:
+        names: of the columns.
+        given: their table; a frame may have units in its ``attrs``.
+        units: by name, besides these.
+
+    Returns:
+        A title for each.
+
+    Raises:
+        ValueError: if a unit is of no column.
+    """
+    texts, asked = [str(name) for name in names], {str(name): unit for name, unit in (units or {}).items()}
+    if strange := [name for name in asked if name not in texts]:
+        raise ValueError(f"units: expected units by name of columns, {texts}, got {strange}{meant(strange, texts)}")
+    known = getattr(given, "attrs", {}).get("units", {}) | asked
+    return [f"{name} ({known[name]})" if name in known else name for name in texts]
+
+
 def _check_asked(how: str, level: float | None, *, include_noise: bool) -> None:
     """Refuse sums that are none, and intervals of what is no reading."""
     if how not in ("sum", "mean"):
@@ -354,9 +386,21 @@ def _rows_between(between: Any, table: Table, axis: Axis) -> NDArray[np.int64]:
     except (TypeError, ValueError) as error:
         raise ValueError(f"between: expected {what}, got {between!r}") from error
     if not len(found):
+        if _is_after(first, last, is_time=times is not None):
+            what = f"the first before the last, ({last!r}, {first!r}),"
+            raise ValueError(f"between: expected {what} got {between!r}")
         ends = table.labels(0) if times is None else times
         raise ValueError(f"between: expected {what} from {ends.min()} to {ends.max()}, got {between!r}{read}")
     return found
+
+
+def _is_after(first: Any, last: Any, *, is_time: bool) -> bool:
+    """Whether the first of two times, or numbers, comes after the last."""
+    if not is_time:
+        return bool(first > last)
+    import pandas as pd
+
+    return bool(pd.Timestamp(first) > pd.Timestamp(last))
 
 
 def _as_read(end: Any) -> str:

@@ -18,6 +18,7 @@ from cgp.regression import CorrelatedGPRegressor
 from cgp.regression.conventions import unchanged_on_error
 from cgp.regression.covariances import MultiScale, Structure
 from cgp.regression.inference import MAP, Automatic, Inference, Windows
+from cgp.regression.inference.censored import LEARNED_ANEW
 from cgp.regression.inference.fitting import progress_line, seeded
 from cgp.regression.inference.maximum import criterion
 from cgp.regression.inference.setting import OF_SUMS
@@ -44,7 +45,6 @@ __all__ = ["CorrelatedGPImputer"]
 _SMALL = 200  # observations below which uncertain parameters are worth their time
 _CLEAR = 30.0  # nats; the criterion was wrong by up to 15
 _DRAWN = 20.0  # passes as long as draws that have totals: 12 of 365 rows, 20 of 700 with five columns
-_CENSORED = 3.5  # times a fit whose values at a bound are taken for values: 3.5 of 240 rows, 3.9 of 700
 
 
 class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -82,7 +82,8 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
             fifty columns is correlated with it (then "rectified", without known totals). What is filled is the mean.
         missing_values: a number, or several, such as -200, that stand for what is missing, besides NaN.
         random_state: seed of everything random.
-        verbose: whether progress is shown; None shows it on a terminal, for fits of more than ten seconds.
+        verbose: whether progress is shown; None shows it on a terminal, for fits of more than ten seconds, and says
+            elsewhere, on the standard error stream, what a fit of more than a minute is expected to take.
 
     Attributes:
         regressor_: the fitted :class:`.CorrelatedGPRegressor`; its inputs are days since the first time, for times.
@@ -275,7 +276,7 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         curved = asked_to_change(self.transforms, table, summed)
         linear = None if sums is None else sums.without(curved)
         other._curved = sums if curved else None
-        again = _CENSORED if linear is None and has_atoms(self.transforms, table, summed) else 1.0
+        again = LEARNED_ANEW if linear is None and has_atoms(self.transforms, table, summed) else 1.0
         besides = tail_passes(table) if sums is None else _DRAWN / again if curved else 0.0
         passes = 1.0 + besides  # errors of observations, and hidden blocks or draws, for which nothing is learned again
         cost = other._regressor().estimate(table.inputs, table.outputs(), totals=linear, passes=passes)
@@ -452,4 +453,6 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
             order = np.argsort(table.inputs[:, 0], kind="stable")
             is_auto = isinstance(self.transforms, Mapping) or self.transforms == "auto"  # of columns that are not named
             errors, labels = self._filled.errors()[order], table.labels(0)[order]
-            codes.warn_of_uneven_errors(errors, table.names, labels, is_auto=is_auto)
+            values = table.values[order]
+            values[:, self.transforms_.changed] = np.nan
+            codes.warn_of_uneven_errors(errors, table.names, labels, values=values, is_auto=is_auto)

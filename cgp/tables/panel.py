@@ -133,7 +133,7 @@ class FilledPanel:
         """Refused."""
         raise ValueError(_ALONE)
 
-    def plot(self, figure: Any = None, columns: Any = None, between: Any = None) -> list[Any]:
+    def plot(self, *_: Any) -> list[Any]:
         """Refused."""
         raise ValueError(_ALONE)
 

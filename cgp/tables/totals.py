@@ -13,7 +13,8 @@ from cgp.spelling import counted, said_times
 from cgp.warning import warn_user
 
 from .frames.beside import beside, column_of, is_name
-from .frames.periods import PERIODS, period_of
+from .frames.gaps import absent_between
+from .frames.periods import PERIODS, meant_period, period_of
 from .transforms.columns import TransformedPosterior
 
 if TYPE_CHECKING:
@@ -30,11 +31,12 @@ __all__ = [
     "shares_of",
     "totals_of",
     "warn_of_partial_bins",
+    "warn_of_uneven_bins",
 ]
 
 Array = NDArray[Any]
 
-_ROUNDING = 1e-3  # of a step
+_FEWER = 0.9  # of the rows that a bin has usually
 _NAMED = 4  # bins that a warning names
 
 
@@ -118,7 +120,7 @@ def bins_of(by: Any, table: Table, labels: Any) -> Bins:
 
 
 def absent_rows(table: Table, bins: Bins, by: Any, times: Any) -> NDArray[np.int64]:
-    """How many rows each bin lacks, where those that are there are whole steps apart.
+    """How many rows each bin lacks, where those that are there are at regular distances.
 
     Args:
         table: n rows.
@@ -135,12 +137,11 @@ def absent_rows(table: Table, bins: Bins, by: Any, times: Any) -> NDArray[np.int
     none = np.zeros(len(bins.labels), dtype=np.int64)
     order = np.argsort(table.inputs[:, 0], kind="stable")
     apart = np.diff(table.inputs[order, 0])
-    if not (apart > 0.0).any():
+    further = absent_between(apart[apart > 0.0]) if (apart > 0.0).any() else None
+    if further is None or not further.any():
         return none
-    steps = apart / np.median(apart[apart > 0.0])
-    absent = np.round(steps).astype(np.int64).clip(min=1) - 1
-    if not absent.any() or np.abs(steps - np.round(steps)).max() > _ROUNDING:
-        return none
+    absent = np.zeros(len(apart), dtype=np.int64)
+    absent[apart > 0.0] = further
     beside = np.flatnonzero(absent)
     first, last = bins.numbers[order[beside]], bins.numbers[order[beside + 1]]
     short = np.union1d(first, last)
@@ -161,6 +162,30 @@ def absent_rows(table: Table, bins: Bins, by: Any, times: Any) -> NDArray[np.int
     numbers, labels = calendar_bins(frequency, times.append(before[rows] + length[rows] * steps_on))
     counts = np.bincount(numbers[len(times) :], minlength=len(labels))
     return counts[labels.get_indexer(bins.labels)]
+
+
+def warn_of_uneven_bins(table: Table, bins: Bins) -> None:
+    """Say which periods have fewer rows than others, where rows are at irregular distances and none is absent.
+
+    Args:
+        table: n rows.
+        bins: periods of the rows; the first and the last may be of a part of them.
+
+    Warns:
+        UserWarning: if there are some: their sums are of fewer readings.
+    """
+    apart, counts = np.diff(np.unique(table.inputs[:, 0])), np.bincount(bins.numbers)
+    usual = float(np.median(counts))
+    few = np.flatnonzero(counts[1:-1] < _FEWER * usual) + 1
+    if len(few) and absent_between(apart) is None:
+        names = ", ".join(
+            f"{said} ({count})"
+            for said, count in zip(said_times(bins.labels[few[:_NAMED]]), counts[few[:_NAMED]], strict=True)
+        )
+        warn_user(
+            f"aggregate: rows are at irregular distances, mostly {usual:g} in a bin, and sums are of those that are "
+            f"there, fewer in {names}{', …' if len(few) > _NAMED else ''}; how='mean' does not depend on their number"
+        )
 
 
 def warn_of_partial_bins(by: str, times: Any) -> None:
@@ -346,6 +371,7 @@ def calendar_bins(frequency: str, labels: Any) -> Bins:
     except ValueError as error:
         raise ValueError(
             f"by: expected one of {', '.join(PERIODS)}, or a frequency of pandas such as '3h', got {frequency!r}"
+            f"{meant_period(frequency)}"
         ) from error
     sizes = pd.Series(0, index=labels[order]).groupby(grouper).size()
     sizes = sizes[sizes > 0]

@@ -25,6 +25,7 @@ from .setting import Fits
 from .windows import fit_windows
 
 __all__ = [
+    "LEARNED_ANEW",
     "Truncated",
     "censored_evidence",
     "censored_fits",
@@ -35,6 +36,7 @@ __all__ = [
 
 Array = NDArray[np.float64]
 
+LEARNED_ANEW = 2.0  # times a fit whose values at a bound are taken for values: 1.6 where one structure is averaged
 _SOLVERS = CorrelatedGPRegression, CompressedCorrelatedGPRegression, SeriesCorrelatedGPRegression
 _PASSES = 40
 _DAMPING = 0.7
@@ -159,7 +161,7 @@ def censored_fits(fits: Fits, units: Units, lower: Array, *, windows: bool, seed
     """Fits whose parameters are learned anew from pseudo-observations (:func:`censored_model`), twice.
 
     What pseudo-observations are changes the evidence in second order only, so that they are fixed while parameters are
-    learned.
+    learned. Structures that were compared, and are not averaged, keep their fits.
 
     Args:
         fits: to observations, those at the lower end of their output taken for values.
@@ -174,12 +176,11 @@ def censored_fits(fits: Fits, units: Units, lower: Array, *, windows: bool, seed
     Source:
         Seeger (2005), Expectation propagation for exponential families, on the gradient of the evidence.
     """
-    models = {id(model): model for model in (*fits.models, *(model for model, _ in fits.compared.values()))}
-    bounds = {key: _bounds(model, units, lower) for key, model in models.items()}
-    if not any(bounds[id(model)].isfinite().any() for model in fits.models):
-        return fits
-    learned = {key: _learned(model, bounds[key], windows, seed) for key, model in models.items()}
-    compared = {name: (learned[id(model)], kind) for name, (model, kind) in fits.compared.items()}
+    learned = {
+        id(model): _learned(model, bounds, windows, seed) if bounds.isfinite().any() else model
+        for model, bounds in ((model, _bounds(model, units, lower)) for model in fits.models)
+    }
+    compared = {name: (learned.get(id(model), model), kind) for name, (model, kind) in fits.compared.items()}
     return fits._replace(models=[learned[id(model)] for model in fits.models], compared=compared)
 
 

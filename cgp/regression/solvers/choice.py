@@ -60,6 +60,9 @@ class Cost(NamedTuple):
     seconds: float
     bytes: float
 
+    def __repr__(self) -> str:
+        return f"Cost(seconds={self.seconds:.3g}, bytes={self.bytes:.3g})"
+
 
 def choose_solver(problem: Problem) -> Solver:
     """The cheapest of the solvers that can solve a problem.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
+from scipy.stats import rankdata, spearmanr
 
 from cgp.spelling import counted, first_of, said_times
 from cgp.warning import warn_user
@@ -46,6 +46,7 @@ _FEW = 10  # values of a column, below which most of one with more gaps is a gue
 _LEAST_ERRORS = 40  # of a column, to be compared before and after a row
 _SPLITS = (0.25, 0.5, 0.75)
 _SMALL = 0.4  # of errors whose median is below it no interval is too narrow: that of standard normal ones is 0.67
+_GROWING, _CHANCE = 0.2, 1e-3  # rank correlation of errors with values, and of what it is at most by chance
 _CLEAR, _UNLIKE = 4.0, 2.0  # standard errors of a sum of ranks, and times that one half's errors are larger
 
 
@@ -246,7 +247,9 @@ def warn_of_strangers(values: Array, known: Array, names: Sequence[Any]) -> None
         )
 
 
-def warn_of_uneven_errors(errors: Array, names: Sequence[Any], labels: Any, *, is_auto: bool = False) -> None:
+def warn_of_uneven_errors(
+    errors: Array, names: Sequence[Any], labels: Any, *, values: Array | None = None, is_auto: bool = False
+) -> None:
     """Warn of columns that are quiet and then loud, or the other way round, as one noise for all rows cannot say.
 
     Sizes of errors before and after a quarter, a half and three quarters of a column are compared by their ranks.
@@ -256,24 +259,38 @@ def warn_of_uneven_errors(errors: Array, names: Sequence[Any], labels: Any, *, i
             there is none, ``(n, P)``.
         names: of the columns.
         labels: what the rows have as their input, ``(n,)``.
+        values: of the columns that have no transform, NaN of others, ``(n, P)``: of one above 0 whose errors grow with
+            its values a logarithm is named first.
         is_auto: whether transforms were looked for already.
 
     Warns:
         UserWarning: if there are such columns.
     """
     advice = "fit each part" if is_auto else "transforms='auto' may even it out, or a fit to each part"
-    for name, column in zip(names, np.abs(errors.T), strict=True):
+    levels = np.full_like(errors, np.nan) if values is None else values
+    for name, column, level in zip(names, np.abs(errors.T), levels.T, strict=True):
         known = np.flatnonzero(~np.isnan(column))
         found = _change(column[known]) if len(known) >= _LEAST_ERRORS else None
         if found is not None:
             row, factor = found
             (when,) = said_times([labels[known[row]]])
             side, other = (f"from {when} on", "before") if factor > 1 else (f"before {when}", "from then on")
+            logs = {name: "log"}
+            first = f"they grow with its values: transforms={logs!r}, or " if _grow(column, level) else ""
             warn_user(
                 f"table: errors of {name!r} are {max(factor, 1 / factor):.1f} times as large "
                 f"{side} as {other}, and their standard deviation is one for all rows: "
-                f"intervals are too narrow where they are large ({advice})"
+                f"intervals are too narrow where they are large ({first}{advice})"
             )
+
+
+def _grow(sizes: Array, level: Array) -> bool:
+    """Whether values are above 0, and errors clearly larger where they are."""
+    known = ~np.isnan(sizes) & ~np.isnan(level)
+    if known.sum() < _LEAST_ERRORS or level[known].min() <= 0.0:
+        return False
+    found = spearmanr(sizes[known], level[known])
+    return bool(found.statistic > _GROWING and found.pvalue < _CHANCE)
 
 
 def _change(sizes: Array) -> tuple[int, float] | None:

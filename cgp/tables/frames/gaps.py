@@ -9,20 +9,24 @@ from numpy.typing import NDArray
 
 __all__ = [
     "EDGE",
+    "JITTER",
     "Runs",
     "Shape",
+    "absent_between",
     "length_bin",
     "length_label",
     "made_runs",
     "ordered_rows",
     "row_distances",
     "runs_of",
+    "usual_distance",
 ]
 
 Booleans = NDArray[np.bool_]
 Integers = NDArray[np.int64]
 
 EDGE = " at an end"
+JITTER = 0.1  # of a step, within which distances are those of the clock
 _FACTOR = 4  # between the lengths of two classes
 _OVERLAP = 0.5  # intersection over union of two runs that belong together
 _SHARE = 0.05  # of the rows: the longest gap that is made where a table has none
@@ -177,3 +181,43 @@ def row_distances(missing: Booleans, *, ordered: bool = True) -> Integers:
     before = rows - np.maximum.accumulate(np.where(missing, -size, rows), axis=0)
     after = np.minimum.accumulate(np.where(missing, 2 * size, rows)[::-1], axis=0)[::-1] - rows
     return np.minimum(np.minimum(before, after), size)
+
+
+def usual_distance(apart: NDArray[np.float64]) -> float:
+    """The most frequent distance, or nearly so.
+
+    Args:
+        apart: distances of successive rows, above 0, ``(m,)``.
+
+    Returns:
+        The distance, NaN where there is none.
+
+    Example:
+        >>> usual_distance(np.array([1.0, 2.0, 1.01, 3.0, 0.99]))
+        1.0
+    """
+    apart = np.sort(apart)
+    if not len(apart):
+        return np.nan
+    first = apart.searchsorted((1.0 - JITTER) * apart)
+    last = apart.searchsorted((1.0 + JITTER) * apart, "right")
+    most = int((last - first).argmax())
+    return float(np.median(apart[first[most] : last[most]]))
+
+
+def absent_between(apart: NDArray[np.float64]) -> Integers | None:
+    """How many rows are absent between successive ones, if most distances are whole multiples of the usual one.
+
+    Args:
+        apart: distances of successive rows, above 0, ``(m,)``.
+
+    Returns:
+        ``(m,)``; None where rows are at irregular distances, so that none can be said to be absent.
+
+    Example:
+        >>> absent_between(np.array([1.0, 1.02, 3.0, 1.0])), absent_between(np.array([1.0, 1.5, 2.3, 2.8]))
+        (array([0, 0, 2, 0]), None)
+    """
+    steps = apart / usual_distance(apart)
+    whole = np.round(steps).astype(np.int64).clip(min=1)
+    return whole - 1 if 2 * np.sum(np.abs(steps - whole) <= JITTER) >= len(apart) else None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["PERIODS", "are_set_back", "period_of"]
+from cgp.spelling import meant
+
+__all__ = ["PERIODS", "are_set_back", "meant_period", "period_of"]
 
 PERIODS = {"hour": "h", "day": "D", "week": "W", "month": "MS", "quarter": "QS", "year": "YS", "all": None}
 
@@ -27,6 +29,24 @@ def period_of(given: str) -> str | None:
     if name not in PERIODS or (count and name == "all"):
         return given
     return None if PERIODS[name] is None else f"{count}{PERIODS[name]}"
+
+
+def meant_period(given: str) -> str:
+    """The end of a message about what is no period: the word that is near, or that a letter stands for.
+
+    Args:
+        given: no word of :data:`PERIODS`, and no frequency of pandas.
+
+    Returns:
+        Text that begins with a semicolon, or nothing.
+
+    Example:
+        >>> meant_period("M"), meant_period("monthly"), meant_period("1X")
+        ("; did you mean 'month'?", "; did you mean 'month'?", '')
+    """
+    word = given.lower().lstrip("0123456789 ")
+    letters = {name[0]: name for name in PERIODS} | {"a": "year"}  # annual
+    return meant([letters.get(word, word)], PERIODS)
 
 
 def are_set_back(times: Any) -> bool:

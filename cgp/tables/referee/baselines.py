@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -236,19 +237,29 @@ class UncertainImputer(PointImputer):
         check_is_fitted(self)
         return self._filled.interval(level, method, getattr(self, "conformal_", None))
 
-    def plot(self, figure: Any = None, *, columns: Any = None, between: tuple[Any, Any] | None = None) -> list[Any]:
+    def plot(
+        self,
+        figure: Any = None,
+        *,
+        columns: Any = None,
+        between: tuple[Any, Any] | None = None,
+        level: float = 0.95,
+        units: Mapping[Any, str] | None = None,
+    ) -> list[Any]:
         """Draw the gaps of the table, a row for each column, and each column with its filled values; places as maps.
 
         Args:
             figure: of matplotlib, to draw in; None is a new one.
             columns: as :meth:`.CorrelatedGPImputer.plot` has them.
             between: likewise.
+            level: likewise.
+            units: likewise.
 
         Returns:
             The axes.
         """
         check_is_fitted(self)
-        return self._filled.plot(figure, columns, between)
+        return self._filled.plot(figure, columns, between, level, units)
 
     def _means(self, table: Table) -> Array:
         check_is_fitted(self)

@@ -14,8 +14,9 @@ from sklearn.base import clone
 
 from cgp.comparisons import Difference, aligned, critical_value
 from cgp.extras import needs_extra
-from cgp.spelling import counted, listed
+from cgp.spelling import counted, first_of, listed
 from cgp.tables.conformal import Conformal, interval_scores
+from cgp.tables.filled import titled
 from cgp.tables.frames.table import read_table
 from cgp.tables.masking import HiddenBlocks
 
@@ -36,6 +37,11 @@ _LEAD = 2.0  # standard errors from which a lead is named although it is not sho
 _NAMED = 0.9  # of a squared error, below which a lower one is named although it may be chance
 
 _PANELS = 4  # of columns in their own units
+_MEANING = (
+    "NLL: minus the log probability density of hidden values, in nats; it counts fills and intervals.",
+    "CRPS: distance from the whole distribution, in standard deviations of a column. Squared error: 1",
+    "is that of filling a column's mean. Less is better. Coverage is of 95 % intervals.",
+)
 
 FEWEST_BLOCKS = 10
 """Hidden blocks below which nothing is claimed."""
@@ -232,7 +238,7 @@ class GapReport:
         classes = list(self.strata.weights)
         by_class = [["NLL", *map(_described, classes)], ["blocks", *(str(self._strata(c).num_blocks) for c in classes)]]
         by_class += [[name, *(f"{self.nll(name, label):.4f}" for label in classes)] for name in self.trials]
-        return "\n".join([*aligned(rows), "", *aligned(by_class), "", *aligned(self._interval_rows())])
+        return "\n".join([*aligned(rows), "", *_MEANING, "", *aligned(by_class), "", *aligned(self._interval_rows())])
 
     def to_html(self) -> str:
         """The sentence and the tables as a fragment of HTML."""
@@ -247,7 +253,8 @@ class GapReport:
         four columns one panel, in standard deviations of the columns), and the share of hidden values inside 95 %
         intervals beside a line at 95 %. "NLL" is the score that counts both, a panel for each class of gaps; a circle
         is a method that was ahead of the recommended one by two standard errors, of too few blocks to be sure. The
-        recommended method is orange, and a dashed line; bars are two standard errors to either side.
+        recommended method is orange, and a dashed line; bars are two standard errors to either side, from 0 on
+        where these reach below it, as no distance does.
 
         Args:
             what: "distance" or "NLL".
@@ -277,14 +284,13 @@ class GapReport:
         shares = {name: np.abs(trial.standardised) <= _REACH for name, trial in self.trials.items()}
         inside = self._over_blocks(self.hidden.columns >= 0, shares)
         label = "mean distance of fills from hidden values"
-        axes = plotting.method_scores(self._distances(), xlabel=label, chosen=self.method, inside=inside)
+        axes = plotting.method_scores(self._distances(), xlabel=label, chosen=self.method, inside=inside, least=0.0)
         return axes[0].figure
 
     def _distances(self) -> dict[str, dict[str, tuple[float, float]]]:
         """Mean distances from hidden values: of each column in its unit, or of many in their standard deviations."""
         table, _ = read_table(self.table, self.options.get("inputs"), self.options.get("missing_values", np.nan))
-        columns, said = self.hidden.columns, getattr(self.table, "attrs", {}).get("units", {})
-        titles = [f"{name} ({said[name]})" if name in said else str(name) for name in table.names]
+        columns, titles = self.hidden.columns, titled(table.names, self.table)
         parts = {title: (columns == p, table.units[p]) for p, title in enumerate(titles) if (columns == p).any()}
         if len(parts) > _PANELS:
             parts = {"in standard deviations": (columns >= 0, 1.0)}
@@ -325,7 +331,9 @@ class GapReport:
         """What speaks for the recommended method, and how it differs from others."""
         method, names = self.method, list(self.trials)
         ahead = [name for name in simpler if self.is_ahead(method, name)]
-        level = [name for name in simpler if name not in (*ahead, *leads)]
+        lower = [name for name in names if name not in (*ahead, *leads, leader) and self.nll(name) < self.nll(method)]
+        lower = sorted(lower, key=self.nll) if method == self.default else []
+        level = [name for name in simpler if name not in (*ahead, *leads, *lower)]
         parts = []
         if self.default in names[names.index(method) + 1 :]:
             loss = self.difference(method, self.default)
@@ -337,6 +345,8 @@ class GapReport:
             parts.append(f"it was ahead of {_others(leads, simpler)} {self._by(method, leads)}")
         if leader is not None:
             parts.append(f"{leader} was ahead of it {self._by(leader, [method])}")
+        if lower:
+            parts.append(f"no difference to {first_of(lower, 3)}, of a lower NLL, could be shown: the default is kept")
         if level:
             among = f" among comparisons of {len(names)} methods" if len(names) > 2 else ""
             parts.append(f"that it differs from {_others(level, simpler)} may be chance{among}")

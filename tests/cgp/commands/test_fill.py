@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from cgp import __version__, commands
+from cgp import CorrelatedGPImputer, __version__, commands
 from cgp.commands.terminal import in_flags
 from cgp.regression import MAP, MultiScale
 from cgp.regression.inference.fitting import Fit, reported
@@ -168,6 +168,32 @@ def test_sums_means_and_a_forecast(file):
     np.testing.assert_allclose(means["wet"], filled["wet"].mean(), atol=2e-3)
     np.testing.assert_allclose(means["count"], readings()["count"].mean(), atol=5e-3)  # two decimals more than readings
     assert ahead["when"].tolist() == ["2024-01-02 06:00:00", "2024-01-02 07:00:00", "2024-01-02 08:00:00"]
+
+
+@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
+@pytest.mark.parametrize(
+    ("flags", "heads"),
+    [
+        (["--sums", "day", "x.csv", "--mean-columns", "warm", "count"], ["wet sum", "warm mean", "count mean"]),
+        (["--means", "day", "x.csv", "--sum-columns", "wet"], ["warm mean", "count mean", "wet sum"]),
+        (["--sums", "day", "x.csv", "--sum-columns", "wet", "--interval", 0.9], ["wet"]),
+        (["--sums", "day", "x.csv", "--means", "day", "y.csv", "--mean-columns", "warm"], ["wet", "count"]),
+    ],
+)
+def test_sums_of_some_columns_and_means_of_others(flags, heads, file):
+    """In one file, where only one is asked for."""
+    place = {name: file.with_name(name) for name in ("x.csv", "y.csv")}
+    assert run(file, *(place.get(each, each) for each in flags)) == 0
+    parts = ("", " std", " low", " high") if "--interval" in flags else ("", " std")
+    found = pd.read_csv(place["x.csv"], index_col=0)
+    assert [*found] == [head + part for head in heads for part in parts]
+    filled = pd.read_csv(file.with_name("out.csv"))
+    for head in heads:
+        name, _, how = head.partition(" ")
+        days = filled[name].groupby(np.arange(len(filled)) // 24)
+        np.testing.assert_allclose(found[head], days.mean() if how == "mean" else days.sum(), atol=0.03)
+    if "y.csv" in flags:
+        assert [*pd.read_csv(place["y.csv"], index_col=0)] == ["warm", "warm std"]
 
 
 @pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
@@ -374,6 +400,27 @@ def test_expected_seconds_of_long_fits_are_said(file, capsys, monkeypatch):
         assert ("34 more on the clock while 8 processes share 2 cores" in said) is more
 
 
+def test_the_picture_has_the_level_of_the_intervals(file, monkeypatch):
+    levels = []
+    plot = CorrelatedGPImputer.plot
+    monkeypatch.setattr(CorrelatedGPImputer, "plot", lambda self, **given: levels.append(given) or plot(self, **given))
+    for flags in (["--interval", "0.8"], []):
+        assert run(file, *flags, "--picture", file.with_name("x.png")) == 0
+    assert levels == [{"level": 0.8}, {"level": 0.95}]
+
+
+def test_the_command_expects_what_the_estimate_does(file, capsys, monkeypatch):
+    """And says it once: the fit has no line of its own."""
+    monkeypatch.setattr("cgp.regression.inference.setting.measured_seconds", lambda *_: 5.0)
+    expected = CorrelatedGPImputer(random_state=0).estimate(read_table(file).frame).seconds
+    assert run(file) == 0
+    said = capsys.readouterr().err
+    (total, gone), *others = re.findall(r"about (\d+) s on one core(?:, (\d+))?", said)
+    assert not others
+    assert float(total) - float(gone) == pytest.approx(expected, abs=3.0)
+    assert expected > 60.0
+
+
 def test_what_is_written_is_of_the_kind_of_its_ending(file):
     for name in ("out.csv.gz", "out.txt", "out.csv"):
         assert run(file, "--out", file.with_name(name)) == 0
@@ -408,9 +455,38 @@ def test_without_pandas_the_extra_is_named(file, monkeypatch, capsys):
     assert "needs pandas, which the extra 'frames' installs" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("flag", "near"), [("--outt", "; did you mean '--out'?"), ("--std", "")])
+def test_a_misspelt_out_is_named(flag, near, file, capsys):
+    """Where it is the only one, and argparse says only what is lacking."""
+    with pytest.raises(SystemExit) as stopped:
+        commands.main(["fill", str(file), flag, "x.csv"])
+    assert stopped.value.code == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.startswith(f"cgp fill: the following arguments are required: --out{near}")
+    assert ("did you mean" in said) is bool(near)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".xlsx", ".parquet"])
+def test_numbers_that_are_left_alone_have_no_errors(ending, file):
+    """A battery of 12.6 V has no standard deviation of that size; words stay, which may say what a row is."""
+    table = readings().drop(columns="dead").assign(battery=12.6, number=7, on=True)
+    path, std = file.with_suffix(ending), file.with_name(f"std{ending}")
+    {".csv": table.to_csv, ".xlsx": table.to_excel, ".parquet": table.to_parquet}[ending](path, index=False)
+    assert run(path, "--out", file.with_name(f"out{ending}"), "--std", std, "--leave", "battery", "number") == 0
+    read = {".csv": pd.read_csv, ".xlsx": pd.read_excel, ".parquet": pd.read_parquet}[ending]
+    found, out = read(std), read(file.with_name(f"out{ending}"))
+    assert found[["battery", "number"]].isna().all().all()
+    assert (found["site"] == "A").all()
+    assert (found["count"] == 0.0).all()
+    assert (out["battery"] == 12.6).all()
+
+
 REFUSED = [
     (None, [], "no such file"),
     (b"", [], "expected a table, got an empty file"),
+    (b"", ["--sums", "monat", "y.csv"], "a frequency of pandas, got 'monat'; did you mean 'month'?"),
+    (b"", ["--mean-columns", "a"], "--sum-columns, --mean-columns: expected --sums PERIOD FILE or --means PERIOD FILE"),
+    (b"a,b\n1,\n3,4\n", ["--sums", "all", "y.csv", "--mean-columns", "B"], "['a', 'b'], got ['B']; did you mean 'b'?"),
     (b"", ["--transforms", "a=lgo"], "'rectified', 'none'), got 'lgo'; did you mean 'log'?"),
     (b"\x89PNG\x00\xff", [], "got bytes that are no text"),
     (b"a,b\n", [], "expected a table with rows below a header, got none"),
@@ -433,7 +509,11 @@ REFUSED = [
         ["--interval", "y.csv", "0.95"],
         "--interval: expected the level before the file, --interval 0.95 y.csv, got",
     ),
-    (b"a,b\n1,\n3,4\n", ["--interval", "0.9"], "--interval LEVEL FILE, or --sums, --means or --forecast, got a level"),
+    (
+        b"a,b\n1,\n3,4\n",
+        ["--interval", "0.9"],
+        "--interval LEVEL FILE, or --sums, --means, --forecast or --picture, got a level",
+    ),
     (b"a,b\n1,\n3,4\n", ["--interval", "0.9", "y.csv", "z.csv"], "--interval: expected a level and a file, got"),
     (b"a,b\n1,\n3,4\n", ["--sums", "y.csv", "month"], "--sums: expected the period before the file, --sums month y"),
     (b"a,b\n1,\n3,4\n", ["--forecast", "few", "y.csv"], "--forecast: expected a number of rows, got 'few'"),

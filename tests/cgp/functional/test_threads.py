@@ -79,7 +79,7 @@ def test_fits_to_few_observations_take_one_thread(three_threads, monkeypatch):
     with one_thread():
         assert torch.get_num_threads() == 1
         assert counts() == {1}
-    for observations, expected in ((1000, {1}), (1001, {3})):
+    for observations, expected in ((2000, {1}), (2001, {3})):
         with threads_for(observations):
             assert counts() == expected
     seen = []

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from scipy.stats import binomtest
 
 from cgp.networks.tasks.metrics import aurc
-from cgp.plotting import interval_coverage, reliability_diagram, risk_coverage, style
+from cgp.plotting import interval_coverage, method_scores, reliability_diagram, risk_coverage, style
 from experiments.evaluation.protocols import reliability_bins
 from tests.cgp.plotting.conftest import legend
 
@@ -136,3 +136,13 @@ def test_the_legend_of_a_reliability_diagram_is_whole(size):
     assert len(ax.get_legend().get_texts()) == 3
     assert 0 <= legend.y0 < legend.y1 <= strip.y0
     assert 0 <= legend.x0 < legend.x1 <= figure.bbox.width
+
+
+def test_bars_of_distances_end_at_zero_and_what_is_far_is_named():
+    scores = {"a": (0.1, 0.2), "b": (0.3, 0.1), "c": (50.0, 0.1), "d": (0.2, 0.01)}
+    for least, lowest in ((0.0, 0.0), (-np.inf, -0.3)):
+        (ax,) = method_scores({"p": scores}, least=least, figure=(figure := Figure()))
+        ends = [bar.get_segments()[0][:, 0] for bar in ax.collections]
+        assert min(end.min() for end in ends) == pytest.approx(lowest)
+        assert ends[0].max() == pytest.approx(0.5)
+    assert [text.get_text() for text in figure.legends[0].get_texts()][-1] == "farther than is drawn"

@@ -127,6 +127,18 @@ def test_a_short_gap_of_a_long_table_is_seen():
     assert [text.get_text() for text in overview.texts] == ["< 1 %"]
 
 
+def test_a_column_of_many_short_gaps_has_no_dots_on_them():
+    """Dots of both colours side by side could not be told apart: observations have small ones, fills their line."""
+    values, missing = np.arange(700.0)[:, None], np.arange(700)[:, None] % 3 > 0
+    overview, column = filled_table(np.arange(700), values, values, missing, names=["a"], level=0.9, figure=Figure())
+    seen, _, fills, alone = column.lines
+    assert (len(fills.get_xdata()), len(alone.get_xdata())) == (0, 234)
+    assert alone.get_markersize() < 1.0
+    assert [handle.get_marker() for handle in overview.get_legend().legend_handles[1:3]] == ["None", "None"]
+    assert seen.get_marker() == "None"
+    assert overview.get_legend().get_texts()[-1].get_text() == "90 % interval"
+
+
 def test_an_observation_between_gaps_is_seen_in_a_long_table():
     """Above the line of what was filled, which covers a line of length zero."""
     values, missing = np.arange(400.0)[:, None], np.ones((400, 1), dtype=bool)

@@ -33,6 +33,7 @@ from cgp.regression import (
     Slices,
     Windows,
 )
+from cgp.regression.inference.censored import LEARNED_ANEW
 from cgp.regression.inference.setting import COMPARED, Setting
 from cgp.regression.likelihood import every_process
 from cgp.regression.observations import Observations
@@ -287,6 +288,21 @@ def test_works_with_the_tools_of_scikit_learn():
     assert scores.min() > 0.8
 
 
+@pytest.mark.parametrize(("verbose", "is_said"), [(None, True), (False, False)])
+def test_long_fits_are_announced_where_there_is_no_terminal(verbose, is_said, capsys, monkeypatch):
+    """By what the estimate says, longer where columns have ends."""
+    monkeypatch.setattr("cgp.regression.inference.setting.measured_seconds", lambda *_: 10.0)
+    regressor = CorrelatedGPRegressor(verbose=verbose, structure="coregionalised", inference=MAP(max_steps=30))
+    monkeypatch.setattr("cgp.regression.estimator._LONG_FIT", 0.0)
+    seconds = regressor.estimate(X, Y).seconds
+    for lower, times in ((None, 1.0), ([np.nan, np.nanmin(Y) - 1.0], LEARNED_ANEW)):
+        regressor.fit(X, Y, lower=lower)
+        said = capsys.readouterr().err
+        found = re.findall(r"^cgp: a fit to \d+ values, map, about (\d+) s on one core; verbose=True shows", said)
+        assert bool(found) is is_said
+        assert not found or float(found[0]) == pytest.approx(times * seconds, rel=0.01)
+
+
 def test_says_how_it_goes_and_leaves_the_global_generator(capsys):
     state = torch.random.get_rng_state()
     regressor = CorrelatedGPRegressor(verbose=True, inference=MAP(max_steps=1), num_inducing=10)
@@ -301,11 +317,13 @@ def test_says_how_it_goes_and_leaves_the_global_generator(capsys):
     ("seconds", "terminal", "printed"), [(11.0, True, True), (9.0, True, False), (11.0, False, False)]
 )
 def test_long_fits_say_on_a_terminal_how_they_go(capsys, monkeypatch, seconds, terminal, printed):
+    """With the seconds that this machine takes, here twice as many."""
+    monkeypatch.setattr(MAP, "pace", lambda *_: 2.0)
     monkeypatch.setattr(MAP, "cost", lambda *_: Cost(seconds, 0.0))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     with pytest.warns(ConvergenceWarning):
         CorrelatedGPRegressor(inference=MAP(max_steps=1), num_inducing=10).fit(X, Y)
-    assert ("map, about 11 s:" in capsys.readouterr().err) == printed
+    assert ("map, about 22 s:" in capsys.readouterr().err) == printed
 
 
 @pytest.mark.parametrize(

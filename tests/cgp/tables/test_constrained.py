@@ -218,7 +218,7 @@ def test_days_for_which_a_total_leaves_no_rain_are_dry(rest, months):
     np.testing.assert_array_equal(imputer.aggregate("month").std["rain"].to_numpy()[months], 0.0)
 
 
-@pytest.mark.parametrize(("kind", "times"), [(None, 1.0), ("log", 1.0), ("rectified", 3.5)])
+@pytest.mark.parametrize(("kind", "times"), [(None, 1.0), ("log", 1.0), ("rectified", 2.0)])
 def test_expected_seconds_are_those_of_a_fit_without_curved_totals(kind, times, monkeypatch):
     """And of a thousand draws that have them, for which nothing is learned again."""
     asked, second = [], Cost(1.0, 8.0)

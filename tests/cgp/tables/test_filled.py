@@ -7,6 +7,7 @@ from scipy.stats import norm
 
 from cgp import CorrelatedGPImputer
 from cgp.regression import MultiScale
+from cgp.tables import read_table
 from tests.cgp.tables.test_imputer import QUICK, frame
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -113,6 +114,8 @@ def test_totals_are_those_of_the_joint_covariance(imputer):
     [
         ({"by": "D", "how": "max"}, "how: expected 'sum' or 'mean', got 'max'"),
         ({"by": "no"}, "by: expected one of hour, day, .*, all, or a frequency of pandas such as '3h', got 'no'"),
+        ({"by": "M"}, r"by: expected .* got 'M'; did you mean 'month'\?"),
+        ({"by": "monthly"}, r"by: expected .* got 'monthly'; did you mean 'month'\?"),
         ({"by": [1, 2]}, r"by: expected a label for each of 40 rows, or a frequency, got shape \(2,\)"),
         ({"weights": [1, 2]}, r"weights: expected finite numbers of shape \(40,\) or \(40, 3\), got \(2,\)"),
         (
@@ -275,6 +278,32 @@ def test_sums_of_periods_seen_in_part_say_so():
         imputer.aggregate("MS", "mean", steps="21D")
     for by in (None, "all", "day", days.month):
         imputer.aggregate(by)
+
+
+@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
+def test_sums_and_the_reader_agree_on_rows_that_are_absent(tmp_path):
+    """A clock that is some minutes late loses none; at irregular distances sums say which have fewer rows."""
+    apart = 30.0 + np.random.default_rng(0).integers(-1, 2, 240)
+    apart[[60, 61, 150]] += 30.0
+    times = pd.Timestamp("2024-06-01") + pd.to_timedelta(np.cumsum(apart), unit="min")
+    table = pd.DataFrame({"rain": np.sin(np.arange(240) / 9.0)}, times)
+    table.to_csv(tmp_path / "logger.csv", index_label="time")
+    read = read_table(tmp_path / "logger.csv")
+    assert "3 rows are not there" in read.understood.lacking
+    imputer = CorrelatedGPImputer(kernel="matern32", **QUICK)
+    with pytest.warns(UserWarning, match="3 rows are absent and add nothing"):
+        found = imputer.fit(read.frame).aggregate("day")
+    assert found.absent.tolist() == [0, 2, 0, 1, 0, 0]
+    assert found.std["rain"].isna().tolist() == [False, True, False, True, False, False]
+    apart = np.random.default_rng(0).uniform(1.0, 5.0, 240) * np.repeat([1.0, 2.0], 120)
+    irregular = table.set_index(times[0].floor("h") + pd.to_timedelta(np.cumsum(apart), unit="min"))
+    irregular.to_csv(tmp_path / "logger.csv", index_label="time")
+    assert not read_table(tmp_path / "logger.csv").understood.lacking
+    said = "rows are at irregular distances, mostly 11 in a bin, and sums are of those that are there, fewer in "
+    with pytest.warns(UserWarning, match=rf"{said}2024-06-01 08:00:00 \(8\), 2024-06-01 11"):
+        found = imputer.fit(irregular).aggregate("hour")
+    assert not found.absent.any()
+    imputer.aggregate("hour", "mean")
 
 
 @pytest.mark.filterwarnings("ignore:aggregate")

@@ -127,6 +127,7 @@ def test_columns_and_a_time_can_be_chosen_for_a_picture():
         ({"columns": ["a", "N"]}, r"columns: expected some of \['a', 'b', 'n'\], got \['N'\]; did you mean 'n'\?"),
         ({"columns": []}, "columns: expected some of"),
         ({"between": day}, r"between: expected \(first, last\), times, got '"),
+        ({"between": (day, "2000-01-01")}, r"the first before the last, \('2000-01-01', '.*'\), got \('"),
         ({"between": ("soon", "later")}, r"between: expected \(first, last\), times, got \('soon"),
         ({"between": ("05/03/2022", "2022-04-07")}, r"got '05/03/2022': day or month first\?"),
         (
@@ -137,3 +138,16 @@ def test_columns_and_a_time_can_be_chosen_for_a_picture():
     ):
         with pytest.raises(ValueError, match=message):
             imputer.plot(Figure(), **wrong)
+
+
+def test_a_picture_has_the_level_and_the_units_that_are_asked_for():
+    imputer = CorrelatedGPImputer(**QUICK).fit(table := frame())
+    overview, *columns = imputer.plot(figure=Figure(), level=0.8, units={"a": "m", "b": "ppb"})
+    assert [ax.get_title(loc="left") for ax in columns[:2]] == ["a (m)", "b (ppb)"]
+    assert [text.get_text() for text in overview.get_legend().get_texts()][-1] == "80 % interval"
+    band = columns[0].collections[0].get_paths()[0].vertices[:, 1]
+    lower = imputer.interval(0.8).lower["a"][table["a"].isna()]
+    assert np.isin(lower.round(9), band.round(9)).all()
+    for wrong, said in (({"level": 80}, "between 0 and 1, got 80"), ({"units": {"aa": "m"}}, "did you mean 'a'")):
+        with pytest.raises(ValueError, match=said):
+            imputer.plot(figure=Figure(), **wrong)

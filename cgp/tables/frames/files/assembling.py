@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cgp.spelling import counted, said_times
+from cgp.tables.frames.gaps import JITTER, absent_between, usual_distance
 from cgp.tables.frames.periods import are_set_back, period_of
 
 from .columns import Columns
@@ -20,7 +21,6 @@ FEW_REPEATS = 0.05  # of the rows
 _SERIES_SHARE = 0.2  # of the rows, that distinct names of series may be
 _HOURS = 24
 _WIDER = 1.5  # of the rows' distance: months are not of one length
-_JITTER = 0.1  # of a step, within which times are those of the clock's round numbers
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 _MONTH = 28 * 86_400, 31 * 86_400
 
@@ -129,13 +129,7 @@ def absent_times(times: Any, every: str) -> Any:
 
 def usual_step(times: Any) -> float:
     """The most frequent distance of times that differ, or nearly so, in seconds, NaN for fewer than two."""
-    apart = np.sort(_distances(times))
-    if not len(apart):
-        return np.nan
-    first = apart.searchsorted((1.0 - _JITTER) * apart)
-    last = apart.searchsorted((1.0 + _JITTER) * apart, "right")
-    most = int((last - first).argmax())
-    return float(np.median(apart[first[most] : last[most]]))
+    return usual_distance(_distances(times))
 
 
 def _distances(times: Any) -> NDArray[np.float64]:
@@ -188,13 +182,13 @@ def _refuse_unfit(times: Any, every: str) -> None:
 
     slots, step = _slots(pd.DatetimeIndex(times.dt.tz_localize(None)).sort_values(), every), usual_step(times)
     wanted = slots.to_series().diff().dt.total_seconds().median() if len(slots) > 1 else np.inf
-    near = np.abs((distances := _distances(times)) - step) <= _JITTER * step
+    near = np.abs((distances := _distances(times)) - step) <= JITTER * step
     if 2 * near.sum() <= len(distances) + 1:  # as many as there are rows
         return
     if wanted > _WIDER * step:
         raise UnclearError(f"{option('every', every)}: expected at most the distance of the rows, {said_step(step)}")
     is_fixed = isinstance(_offset(every), pd.offsets.Day | pd.offsets.Tick)
-    if is_fixed and abs(step - round(step / wanted) * wanted) > _JITTER * wanted:
+    if is_fixed and abs(step - round(step / wanted) * wanted) > JITTER * wanted:
         raise UnclearError(
             f"{option('every', every)}: expected a step that divides the distance of the rows, {said_step(step)}, such "
             f"as {_as_every(times, step / 2)}: most rows would be at none of its times"
@@ -220,7 +214,7 @@ def _slots(local: Any, every: str) -> Any:
     start = local[0].normalize()
     apart = ((local - start) / step).to_numpy()
     off = apart - np.round(apart)
-    phase = 0.0 if np.ptp(off) > 0 and np.abs(off).max() <= _JITTER else float(np.median(off))
+    phase = 0.0 if np.ptp(off) > 0 and np.abs(off).max() <= JITTER else float(np.median(off))
     first, last = (round(float(place - phase)) for place in (apart[0], apart[-1]))
     return pd.DatetimeIndex([start + phase * step + number * step for number in range(first, last + 1)])
 
@@ -233,11 +227,9 @@ def _offset(every: str) -> Any:
 
 
 def _absent(times: Any) -> tuple[int, str]:
-    """How many rows are not there between times that are mostly equally far apart, and what ``every`` adds them."""
-    step = usual_step(times)
-    if not step > 0:
-        return 0, ""
-    return int((np.round(_distances(times) / step) - 1).clip(min=0).sum()), _as_every(times, step)
+    """How many rows are not there between times at regular distances, and what ``every`` adds them."""
+    further = absent_between(_distances(times))
+    return (0, "") if further is None or not len(further) else (int(further.sum()), _as_every(times, usual_step(times)))
 
 
 def _as_every(times: Any, seconds: float) -> str:

@@ -43,6 +43,7 @@ def read_table(path: str | Path, **options: Any) -> TableFile:
         UnclearError: if the file can be read in two ways, or in none.
         ValueError: if it is no table.
         TypeError: for an option that is not there.
+        FileNotFoundError: if there is no such file.
         ImportError: if pandas, or what reads such a file, is not installed.
 
     Example:
@@ -63,6 +64,8 @@ def read_table(path: str | Path, **options: Any) -> TableFile:
     if strange := [name for name in options if name not in names]:
         raise TypeError(f"read_table: expected options of ReadOptions, {names}, got {strange}{meant(strange, names)}")
     known = ReadOptions(**options)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
     try:
         return _read(path, known)
     except UnclearError as error:

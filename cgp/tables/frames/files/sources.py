@@ -162,8 +162,13 @@ class ParquetSource:
         for field in {field for _, field in cells}:
             values = {record - 1: cell.value for (record, place), cell in cells.items() if place == field}
             column = frame.iloc[:, field].copy()
+            emptied = [row for row, value in values.items() if value is None]
+            column = column.mask(np.isin(np.arange(len(frame)), emptied))
+            values = {row: value for row, value in values.items() if value is not None}
             if column.dtype.kind in "iu" and any(value != int(value) for value in values.values()):
                 column = column.astype("float64" if isinstance(column.dtype, np.dtype) else "Float64")
+            elif column.dtype.kind in "iu":
+                values = {row: int(value) for row, value in values.items()}
             column.iloc[[*values]] = [*values.values()]
             frame.isetitem(field, column)
         if added:

@@ -14,10 +14,11 @@ from cgp.spelling import first_of
 from .assembling import Assembled
 from .columns import Columns
 from .layout import Layout
-from .numbers import Precision
+from .numbers import Precision, looks_like_number
 from .options import as_arguments
 from .rows import Rows
 from .sources import Added, Cell, Source, TextSource, check_kind, is_delimited_as, kind_of_file
+from .text import BLANK
 
 __all__ = ["Pieces", "TableFile", "Understood"]
 
@@ -152,7 +153,8 @@ class TableFile:
     def write_errors(self, std: Any, path: str | Path) -> None:
         """Write standard deviations in the places of the values, 0 for what was observed.
 
-        A column has as many decimals as two digits of the smallest need.
+        A column has as many decimals as two digits of the smallest need. Columns of numbers that are left alone are
+        empty, unless blanks are between the fields.
 
         Args:
             std: as ``frame``.
@@ -232,8 +234,26 @@ class TableFile:
                 elif parts.is_adding:
                     new.setdefault((i, p if parts.series else 0), {})[name] = cell
         twins = self.pieces.layout.twins.items()
+        if is_error:
+            cells |= {(n, name): Cell("", None) for n in rows for name in self._numbers_left}
+            fields += self._numbers_left
         cells |= {(n, name): cells[row, name] for n, row in twins for name in {*fields} if (row, name) in cells}
         return cells, self._added(new) if new else []
+
+    @property
+    def _numbers_left(self) -> list[int]:
+        """Columns of the file with numbers that are left alone, where they can be empty."""
+        columns, cells, source = self.pieces.columns, self.pieces.cells, self.pieces.source
+        if isinstance(source, TextSource) and source.grid.delimiter == BLANK:
+            return []
+        left = [
+            name for name in columns.left if name not in (self.pieces.assembled.series_field, *self.pieces.rows.columns)
+        ]
+        return [
+            self.pieces.layout.names.index(name)
+            for name in left
+            if all(looks_like_number(text) for text in cells[name].unique() if text)
+        ]
 
     def _added(self, new: dict[tuple[int, int], dict[int, Cell]]) -> list[Added]:
         """Rows for times that the file does not have, each after that of the time before it."""

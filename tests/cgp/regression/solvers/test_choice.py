@@ -269,6 +269,10 @@ def test_estimates_have_the_pace_of_the_machine(options, monkeypatch):
     assert more > 3.0 * expected + 1.0
 
 
+def test_costs_are_printed_in_three_digits():
+    assert str(Cost(161.71095276931737, 84232089.6)) == "Cost(seconds=162, bytes=8.42e+07)"
+
+
 def test_starts_are_compared_on_a_part():
     """Of 2,000 observations 80 evaluations are on 500: the estimate is not that of 114 on all."""
     x, y = series(1_000, 2)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cgp.commands.terminal import in_flags
 from cgp.tables.frames.codes import warn_of_few, warn_of_repeats, warn_of_uneven_errors
 from cgp.tables.frames.table import read_table
 
@@ -84,3 +85,18 @@ def test_errors_that_no_interval_is_too_narrow_for_are_not_named():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of_uneven_errors(errors, ["line"], np.arange(80))
+
+
+@pytest.mark.parametrize(
+    ("shift", "is_changed", "said"), [(0.0, False, True), (-9.0, False, False), (0.0, True, False)]
+)
+def test_errors_that_grow_with_a_positive_column_name_its_logarithm(shift, is_changed, said):
+    """As of flow that recedes from spring on; not of values below 0, nor where there is a transform."""
+    level = np.exp(np.linspace(3.0, 0.5, 160))[:, None]
+    errors = level / level.mean() * np.random.default_rng(0).normal(size=(160, 1))
+    values = np.where(is_changed, np.nan, level + shift)
+    with pytest.warns(UserWarning, match="errors of 'G2' are") as record:
+        warn_of_uneven_errors(errors, ["G2"], np.arange(160), values=values, is_auto=True)
+    first = "(they grow with its values: transforms={'G2': 'log'}, or fit each part)"
+    assert (first in str(record[0].message)) is said
+    assert ("--transforms G2=log, or fit each part" in in_flags(str(record[0].message))) is said

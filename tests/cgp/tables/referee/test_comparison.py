@@ -188,6 +188,21 @@ def test_a_method_that_was_ahead_of_the_default_is_named_and_drawn():
     assert [text.get_text() for text in legend.get_texts()] == ["recommended", "ahead, but not surely"]
 
 
+def test_methods_of_a_lower_score_that_is_not_shown_are_named():
+    """The default is kept beside them: a reader sees their scores in the table above."""
+    rng = np.random.default_rng(0)
+    nll = rng.normal(size=(5, 30)) + np.array([[3.0], [-0.1], [-0.2], [0.0], [-0.15]])
+    nll[1:] += 0.3 - nll[1:].mean(axis=1, keepdims=True) + np.array([[-0.1], [-0.2], [0.0], [-0.15]])
+    report = dataclasses.replace(report_of(nll), default="method 3")
+    lead = report.difference("method 0", "method 3")
+    assert report.sentence == (
+        f"Use method 3. It is ahead of method 0 by {lead.mean:.3f} ± {lead.error:.3f} nats a value; no difference to "
+        "method 2, method 4, method 1, of a lower NLL, could be shown: the default is kept. For values alone, "
+        "method 2: squared "
+        f"error {report.nll('method 2'):.4f} against {report.nll('method 3'):.4f}, which may be chance."
+    )
+
+
 @pytest.mark.parametrize(
     ("blocks", "gain", "said"), [(60, 0.5, True), (60, 0.0, False), (9, 0.5, False), (60, -0.5, False)]
 )
@@ -277,6 +292,7 @@ def test_a_frame_is_assessed_by_every_method(frame, report):
     assert not report.failures
     text = str(report)
     assert text.endswith(report.sentence)
+    assert "Squared error: 1\nis that of filling a column's mean. Less is better." in text
     assert all(name in text for name in report.trials)
     assert report.sentence in report.to_html().replace("&#x27;", "'")
     assert report._repr_html_() == report.to_html()

@@ -90,6 +90,13 @@ def test_absent_rows_are_counted_with_what_adds_them(freq, every):
     assert len(absent_times(times, every)) == 2
 
 
+def test_no_row_is_said_to_be_absent_at_irregular_distances():
+    """Of a clock that is a minute late most distances are whole: rows are absent where they are twice as far."""
+    for apart, expected in ((np.linspace(20.0, 70.0, 99), 0), (30.0 * np.tile([1.0, 1.02, 2.0], 33), 33)):
+        times = pd.Series(pd.Timestamp("2024-01-01") + pd.to_timedelta(np.cumsum(apart), unit="min"))
+        assert _absent(times)[0] == expected
+
+
 def test_distances_are_said():
     assert [said_step(seconds) for seconds in (30.0, 1800.0, 5400.0, 2 * 86_400.0, 30 * 86_400.0, 0.5)] == [
         "30 s", "30 min", "1.5 h", "2 d", "1 month", "0.5 s"

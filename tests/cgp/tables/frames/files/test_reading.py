@@ -361,3 +361,8 @@ def test_a_note_names_what_takes_leading_zeros_for_numbers(tmp_path):
     assert (tmp_path / "out.csv").read_text().splitlines()[-1] == "2024-01-29,7,7.2"
     with pytest.raises(ValueError, match="expected columns of the table, .*, got .'WS'"):
         read_table(path, numbers=["WS"])
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"days\.csv: no such file$"):
+        read_table(tmp_path / "days.csv")
