@@ -202,7 +202,7 @@ def as_task(task: str | Task | None, *, labelled: bool = False, **options: Any) 
 def _output(kind: type[Task], output: Any) -> Callable[[Any], Tensor]:
     """What takes logits or outputs: a function, or that of probabilities by their name."""
     if callable(output):
-        return output  # type: ignore[no-any-return]
+        return output
     if output != "probabilities" or kind.kind != "classification":
         wanted = "a function, or 'probabilities'" if kind.kind == "classification" else f"a function with {kind.name!r}"
         raise ValueError(f"output: expected {wanted}, got {output!r}")

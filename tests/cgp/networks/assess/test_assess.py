@@ -316,6 +316,34 @@ def test_a_price_is_against_what_the_likelihood_is_compared_with(report, ece, br
     assert advised.method == method
     assert words in advised.sentence
     assert ("For that" in advised.sentence) == bool(words)
+    above = "Its calibration error (ECE) is 0.098, and 0.080 as trained."
+    assert (above in advised.sentence) == (ece > 0.09)
+    assert f": it then claims {report.confidences[method].mean():.1%}, and its NLL is below" in advised.sentence
+
+
+def test_where_advice_spoils_true_claims_it_says_for_what_to_use_it(report):
+    """Claims that were true by chance's measure, and then are five points below what is right."""
+    clear = report.differences | {"temperature": report.differences["temperature"] | {"nll": Difference(*BETTER)}}
+    scaled = dataclasses.replace(report, beyond={}, least={"temperature": 0.1}, differences=clear, detection={})
+    trained = report.outcomes["as trained"]
+    right = trained.correct.mean()
+
+    def claiming(before, after):
+        both = {"as trained": right + before, "temperature": right + after}
+        moved = {
+            name: report.outcomes[name]._replace(
+                confidence=np.full(len(trained.correct), claim), correct=trained.correct
+            )
+            for name, claim in both.items()
+        }
+        return dataclasses.replace(scaled, outcomes=report.outcomes | moved).sentence
+
+    further = f"where the NLL counts: the NLL falls by {-BETTER[0]:.4f} ± {BETTER[1]:.4f} nats, but it then claims "
+    kept = f"{right - 0.2:.1%} where {right:.1%} are right. Keep the model as it is where its claims count."
+    assert further + kept in claiming(0.01, -0.2)
+    for before, after in ((0.2, -0.2), (0.2, 0.01), (0.01, 0.005)):
+        assert "it then claims" in claiming(before, after)
+        assert "counts" not in claiming(before, after)
 
 
 def test_labels_of_which_no_prediction_tells_anything_are_asked_about(report):
