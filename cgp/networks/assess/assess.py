@@ -105,7 +105,8 @@ def assess(
         compare: names or objects of what is compared with the model as trained and with its temperature or scale:
             methods ("posterior", "readout", "dropout", or with options such as ``Posterior(layers="all")``), detectors
             ("energy", "Mahalanobis + energy"), scores of prediction sets ("aps", "raps", "lac"), or your own. None is
-            all methods and detectors that the model and the data allow.
+            all methods and detectors that the model and the data allow. Without the posterior, as by
+            ``["temperature", "energy"]``, a network with attention takes some eight passes over the data, not 25.
         train: its labelled training data, likewise, without what is in ``data``; None omits the read-out and the scores
             of the representation.
         ood: out-of-distribution inputs, or corrupted ones, by name: inputs, or functions of a batch's inputs, which are
