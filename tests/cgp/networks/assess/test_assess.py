@@ -502,7 +502,7 @@ def test_the_picture_shows_the_recommended_methods(report):
     changed = dataclasses.replace(report, beyond=likely, least=least, detection={"noise": detectors((0.1, 0.01))})
     assert titles(changed) == ["as trained", "temperature", "posterior + temperature"]
     panel = changed.plot().axes[-1]
-    assert panel.get_xlabel() == "AUROC ± 2 standard errors\n(chance: 0.5)"
+    assert panel.get_xlabel() == "AUROC ± 2 standard errors\n(chance: 0.5, left of this axis)"
     *diagrams, risk, _ = changed.plot().axes
     of_methods = {line.get_color() for line in risk.lines}
     assert {ax.containers[0].lines[0].get_color() for ax in diagrams} == of_methods  # a colour for each
@@ -519,7 +519,9 @@ def test_of_one_set_every_score_has_a_row_and_the_advised_one_a_colour(report):
     one = {"noise": detectors((0.1, 0.01), (0.0, 0.01), names=("energy", "entropy"), plain=0.6)}
     panel = dataclasses.replace(report, detection=one).plot().axes[-1]
     assert [text.get_text() for text in panel.get_yticklabels()] == ["1 - confidence", "energy", "entropy"]
-    assert [text.get_text() for text in panel.get_legend().get_texts()] == ["chance"]
+    assert [text.get_text() for text in panel.get_legend().get_texts()] == ["chance", "advised", "not advised"]
+    colours = [handle.get_color() for handle in panel.get_legend().legend_handles[1:]]
+    assert colours == [panel.containers[1].lines[0].get_color(), PALER]
     first, energy, entropy = (bar.lines[0].get_color() for bar in panel.containers)
     assert len({first, energy, entropy}) == 3
     assert entropy == PALER
@@ -534,6 +536,7 @@ def test_the_axis_of_detection_begins_where_the_scores_lie(sets, plain, report):
     has_chance = "chance" in panel.get_legend_handles_labels()[1]
     assert has_chance == (plain == 0.6)
     assert (panel.get_xlim()[0] < 0.5) == has_chance
+    assert panel.get_xlabel().endswith("(chance: 0.5)" if has_chance else "(chance: 0.5, left of this axis)")
     assert has_chance or plain - 0.05 < panel.get_xlim()[0] < plain - 0.02
     plt.close()
 
