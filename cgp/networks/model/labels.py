@@ -70,7 +70,8 @@ def class_indices(
         got, advice = tuple(labels.shape), _advice_on_shape(tuple(labels.shape), shape)
         raise ValueError(f"{name}: expected labels of shape {tuple(shape[:-1])}, got {got}{advice}")
     if labels.is_floating_point() or labels.is_complex():
-        advice = "labels.argmax(-1) if they are one-hot, " if labels.dim() > 1 else ""
+        is_wide = labels.dim() > 1
+        advice = "labels.argmax(-1) if they are one-hot, (inputs, labels) if they are inputs, " if is_wide else ""
         raise ValueError(
             f"{name}: expected labels that are class indices, which are whole numbers, got {labels.dtype} "
             f"(pass {advice}labels.long() if they are indices; say task='regression' if they are values of one)"

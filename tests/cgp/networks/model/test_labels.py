@@ -55,6 +55,7 @@ def refused(call, m, data, message, **options):
     [
         (torch.rand(40), r"class indices, which are whole numbers, got torch.float32 \(pass labels.long\(\) if they"),
         (nn.functional.one_hot(Y).double(), r"labels.argmax\(-1\) if they are one-hot"),
+        (X, r"\(inputs, labels\) if they are inputs"),
         (torch.where(Y == 0, -1, Y), r"class indices at least 0, got -1 \("),
         (["cat"] * 40, "labels: expected a tensor, an array or a list of numbers, got list"),
         ([[0]] * 39 + [[0, 1]], "labels: expected a tensor, an array or a list of numbers, got list"),
