@@ -356,7 +356,7 @@ def _advice(report: Any, limits: dict[str, str], logits: str, answers: _Answers,
     lines = _of_temperature(report.choices["temperature"].parameter, logits) if report.method == "temperature" else []
     if answers.is_set_aside:
         why = f"these labels fitted the {report.method}, and cannot guarantee it; further ones, --held-out FILE, can"
-        lines.append(f"{places[1]} answers new inputs by the network {_TRAINED}: {why}.")
+        lines.insert(0, f"But {places[1]} answers new inputs by the network {_TRAINED}: {why}.")
     elif report.method not in (_TRAINED, report.task.parameter):
         lines.append(f"{places[1]} answers new inputs {said_by(answers.method)}.")
     for name, limit in limits.items():

@@ -245,8 +245,7 @@ def rounding_step(p: Tensor) -> float:
     """
     if not bool((p == 0).any()) or int(((p > 0) & (p < 1)).sum()) < _FEWEST_FRACTIONS:
         return 0.0
-    least = float(p[p > 0].min())
-    return next((1.0 / steps for steps in _steps(p) if least * steps > 0.9), 0.0)
+    return next((1.0 / steps for steps in _steps(p, 0.9 / float(p[p > 0].min()))), 0.0)
 
 
 def _least_positive(p: Tensor) -> float:
@@ -254,10 +253,10 @@ def _least_positive(p: Tensor) -> float:
     return min(_UNSEEN, float(p[p > 0].min()))
 
 
-def _steps(p: Tensor) -> Iterator[int]:
-    """How many steps from 0 to 1 probabilities are multiples of."""
+def _steps(p: Tensor, fewest: float = 0.0) -> Iterator[int]:
+    """How many steps from 0 to 1, at least so many, probabilities are multiples of."""
     exact = p.double()
-    for steps in _STEPS:
+    for steps in (each for each in _STEPS if each > fewest):
         scaled = exact * steps
         if bool(((scaled - scaled.round()).abs() <= 1.2e-7 * steps).all()):
             yield steps

@@ -826,3 +826,13 @@ def test_an_interrupt_is_one_line(saved, capsys, monkeypatch):
     monkeypatch.setitem(commands._RUN, "assess", interrupted)
     assert commands.main(["assess", "held_out.npz"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_that_answers_are_not_by_what_is_advised_is_said_first(saved, capsys, tmp_path):
+    """Where these labels fitted it: before how to use it."""
+    paths = saved("held_out.npz", 500), saved("new.npz", 50, labels=None)
+    answers = ["--answer", str(paths[1]), str(tmp_path / "answers.csv")]
+    assert commands.main(["assess", str(paths[0]), "--risk", "0.3", *answers]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    why = "But answers.csv answers new inputs by the network as trained: these labels fitted the temperature"
+    assert said.index("Use a temperature") < said.index(why) < said.index("Divide the logits by")
