@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cgp.spelling import as_share, meant
+from cgp.spelling import as_share, counted, meant
 
 from .assessed import AS_SAVED, Answering, InSets, said_by, write_answers
 from .terminal import check_extras, check_files, check_pictures, check_places, folded, write_picture
@@ -33,7 +33,8 @@ _WHAT = """Say how far the probabilities of a classifier can be trusted, from sa
 
   np.savez("held_out.npz", logits=logits, labels=labels, features=features)
 
-or as a .csv with a header: a column 'label', and one for each class, of probabilities (rows sum to 1) or logits.
+or as a .csv with a header: a column 'label', and one for each class, of logits or probabilities (rows sum to 1, with
+six decimals or more: rounded zeros leave the temperature a guess).
 Labels are numbers from 0 in the order of the columns, or their names. Columns of text, and 'id' or 'index', are
 written into the table of --answer. A .csv has no features. A .npz may have:
 
@@ -114,7 +115,7 @@ def run(parsed: argparse.Namespace) -> None:
         check_features(path, part, known, answers.users)
     answering = None if parsed.risk is None else _answering(answers, parsed.risk, parsed.level or _LEVEL)
     sentence = _in_flags(report.sentence)
-    advice = [sentence, *_advice(report, limits, known.of, answers, _places(parsed))]
+    advice = [sentence, *_of_zeros(known), *_advice(report, limits, known.of, answers, _places(parsed))]
     advice += [] if answering is None else [_withheld(answers, answering)]
     in_sets = None if parsed.sets is None else _in_sets(answers, parsed.sets)
     advice += [] if in_sets is None else [_contained(in_sets)]
@@ -339,6 +340,15 @@ def _of_temperature(temperature: float, logits: str) -> list[str]:
     return lines
 
 
+def _of_zeros(known: Any) -> list[str]:
+    """What right classes of probability 0 are taken for, and what would be better."""
+    if not known.zeros:
+        return []
+    why = f": rounded to {known.step:.3g}, so zeros of an input share half of that" if known.step else ""
+    zeros = f"{known.zeros} of {counted(len(known.labels), 'right class has', 'right classes have')} probability 0{why}"
+    return [f"{zeros}. Logits, or more digits, say how improbable they are, and with that the temperature."]
+
+
 def _advice(report: Any, limits: dict[str, str], logits: str, answers: _Answers, places: tuple[str, str]) -> list[str]:
     """What to do, in numbers, with the places of further ones and of answers."""
     from cgp.networks.detect.detector import RATE
@@ -346,7 +356,7 @@ def _advice(report: Any, limits: dict[str, str], logits: str, answers: _Answers,
     lines = _of_temperature(report.choices["temperature"].parameter, logits) if report.method == "temperature" else []
     if answers.is_set_aside:
         why = f"these labels fitted the {report.method}, and cannot guarantee it; further ones, --held-out FILE, can"
-        lines.append(f"{places[1]} answers new inputs by the network {_TRAINED}: {why}.")
+        lines.insert(0, f"But {places[1]} answers new inputs by the network {_TRAINED}: {why}.")
     elif report.method not in (_TRAINED, report.task.parameter):
         lines.append(f"{places[1]} answers new inputs {said_by(answers.method)}.")
     for name, limit in limits.items():

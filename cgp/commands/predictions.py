@@ -37,6 +37,8 @@ class Predictions(NamedTuple):
         of: what the logits are, in words.
         classes: names of the columns of logits, where they have some.
         beside: what a table has of inputs besides, such as their names, by column.
+        step: that probabilities are rounded to, 0 where none is seen.
+        zeros: right classes whose probability is 0 there.
     """
 
     logits: Array
@@ -45,6 +47,8 @@ class Predictions(NamedTuple):
     of: str
     classes: tuple[str, ...] = ()
     beside: Mapping[str, Sequence[str]] = MappingProxyType({})
+    step: float = 0.0
+    zeros: int = 0
 
     def ordered(self, path: Path, classes: Sequence[str]) -> Self:
         """With columns in the order of some classes, where both have names; an error if a name is not there."""
@@ -93,7 +97,8 @@ def read_predictions(path: Path, of_labels: Path | None = None, *, labelled: boo
     probabilities = "averaged probabilities" if averaged else "probabilities"
     of = AS_SAVED if "logits" in arrays and not averaged else f"logarithms of the {probabilities}"
     beside = beside or {name: [*map(str, each)] for name, each in arrays.items() if _is_of_inputs(name, each, logits)}
-    return Predictions(logits, labels, features, of, classes, beside)
+    step, zeros = _rounding(arrays.get("probabilities"), labels)
+    return Predictions(logits, labels, features, of, classes, beside, step, zeros)
 
 
 def made_alike(path: Path, part: Predictions, known: Predictions) -> Predictions:
@@ -206,13 +211,35 @@ def _logits(path: Path, arrays: dict[str, Array]) -> Array:
     if given[0] == "probabilities":
         if got := odd(values):
             raise ValueError(f"{path}: probabilities: expected numbers of 0 to 1 whose rows sum to 1, got {got}")
-        return np.log(np.maximum(values if values.ndim == 2 else values.mean(0), np.finfo(np.float32).tiny))
+        return _logarithms(values if values.ndim == 2 else values.mean(0))
     if values.min() >= 0 and abs(values.sum(-1) - 1.0).max() <= ROUNDED:
         raise ValueError(
             f"{path}: logits: expected numbers from before the softmax, got rows that sum to 1, as behind it: save "
             "them as probabilities, np.savez(file, probabilities=..., labels=...)"
         )
     return values if values.ndim == 2 else _averaged(values)
+
+
+def _logarithms(p: Array) -> Array:
+    """Those of probabilities, as Python takes them by ``output="probabilities"``."""
+    import torch
+
+    from cgp.networks.model.labels import log_probabilities
+
+    return np.asarray(log_probabilities(torch.from_numpy(p)))
+
+
+def _rounding(p: Array | None, labels: Array | None) -> tuple[float, int]:
+    """The step that probabilities are rounded to, and how many labels have none."""
+    if p is None:
+        return 0.0, 0
+    import torch
+
+    from cgp.networks.model.labels import rounding_step
+
+    means = p.reshape(-1, *p.shape[-2:]).astype(np.float64).mean(0)
+    zeros = 0 if labels is None else int((means[np.arange(len(means)), labels] == 0).sum())
+    return rounding_step(torch.from_numpy(means)), zeros
 
 
 def _averaged(logits: Array) -> Array:

@@ -31,6 +31,7 @@ __all__ = ["interval_coverage", "method_scores", "reliability_diagram", "risk_co
 
 _FEW = 5  # samples of a bin
 _FIRST = 20  # answers from which on an error rate is drawn
+_MOST_ABOVE = 4.0  # times the largest error rate: as high as a band may make its panel
 _Z = 1.959964  # of 95 %
 _MOST_TICKS = 10  # of panels beside each other
 _GAP, _STRIP, _AXIS = 0.1, 0.42, 0.42  # inches: to the counts, their height, and that of their axis
@@ -167,7 +168,7 @@ def risk_coverage(
     groups = named(predictions, "predictions")
     ax = new_axes(ax, height=2.2)
     ax.grid(axis="y", color=PALE, lw=0.6)
-    most, has_others = 0.0, False
+    most, above, has_others = 0.0, 0.0, False
     for index, (key, pair) in enumerate(groups.items()):
         if len(pair) != 2:
             raise ValueError(f"predictions[{key!r}] must be a pair of arrays, got {len(pair)} items")
@@ -185,12 +186,14 @@ def risk_coverage(
         ax.plot(kept[drawn] / len(wrong), risk[drawn], **look)
         if key == (highlight or next(iter(groups))):
             band, of = _wilson(risk[drawn], kept[drawn]), "95 % interval"
+            above = float(band[1].max())
             of = of if highlight or len(groups) == 1 else f"{key}, {of}"
             ax.fill_between(
                 kept[drawn] / len(wrong), *band, color=look["color"], alpha=0.15, lw=0, zorder=0.4, label=of
             )
         most = max(most, risk[drawn].max())
-    ax.set(xlabel="Coverage", ylabel="Error rate", xlim=(0, 1), ylim=(0, 1.2 * most or 0.05))
+    top = max(1.2 * most or 0.05, min(1.02 * above, _MOST_ABOVE * most))
+    ax.set(xlabel="Coverage", ylabel="Error rate", xlim=(0, 1), ylim=(0, top))
     percent(ax.xaxis, ax.yaxis)
     place_legend(ax, outside=outside, loc="upper left")
     return ax

@@ -134,8 +134,8 @@ def _leader(results: Mapping[str, Sequence[Result]], choice: Choice, reference: 
         return ""
     gain = _gain((leader, False), (reference[0], False))
     return (
-        f"{_label(leader)} has the best mean in {best.count(leader)} of {len(best)} columns; its NLL on the test "
-        f"inputs is {_than(_label(reference[0]), gain)}, {_standing(gain)}."
+        f"On the test inputs, which choose nothing, {_label(leader)} has the best mean in {best.count(leader)} of "
+        f"{len(best)} columns; its NLL on the test inputs is {_than(_label(reference[0]), gain)}, {_standing(gain)}."
     )
 
 

@@ -56,7 +56,7 @@ def assess(
     data: Any,
     *labels: Any,
     task: str | Task = "classification",
-    output: Callable[[Any], Tensor] | None = None,
+    output: Callable[[Any], Tensor] | str | None = None,
     compare: Sequence[Comparable] | None = None,
     train: Any = None,
     ood: Mapping[str, Any] | None = None,
@@ -101,11 +101,12 @@ def assess(
             object such as ``Regression(noise=lambda out: out[1])`` says how outputs, variances and representation are
             taken.
         output: takes the logits, or the values of a regression, from what the model returns, as of :func:`cgp.predict`:
-            ``lambda out: out[0]`` from a tuple, ``lambda p: p.clamp(min=1e-12).log()`` from probabilities.
+            ``lambda out: out[0]`` from a tuple; "probabilities" takes their logarithms, rounded zeros included.
         compare: names or objects of what is compared with the model as trained and with its temperature or scale:
             methods ("posterior", "readout", "dropout", or with options such as ``Posterior(layers="all")``), detectors
             ("energy", "Mahalanobis + energy"), scores of prediction sets ("aps", "raps", "lac"), or your own. None is
-            all methods and detectors that the model and the data allow.
+            all methods and detectors that the model and the data allow. Without the posterior, as by
+            ``["temperature", "energy"]``, a network with attention takes some eight passes over the data, not 25.
         train: its labelled training data, likewise, without what is in ``data``; None omits the read-out and the scores
             of the representation.
         ood: out-of-distribution inputs, or corrupted ones, by name: inputs, or functions of a batch's inputs, which are

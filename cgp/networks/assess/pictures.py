@@ -15,6 +15,7 @@ from .claims import Detection
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
+    from matplotlib.lines import Line2D
 
     from .assessment import Assessment
 
@@ -101,7 +102,9 @@ def _draw_detectors(ax: Axes, detection: Mapping[str, Mapping[str, Detection]], 
     shown, (one, *more) = [*dict.fromkeys((first, *advised))], detection
     drawn = [d for scores in detection.values() for name, d in scores.items() if name in shown or not more]
     least = min(d.auroc - _two_errors(d) for d in drawn)
+    chance = f"chance: {_CHANCE}, left of this axis"
     if least < _NEAR_CHANCE:  # otherwise the axis begins where the scores lie
+        chance = f"chance: {_CHANCE}"
         ax.axvline(_CHANCE, color=PALER, lw=0.9, label="chance", zorder=1)
     if more:
         rows, tall = [*detection], _SET * len(detection)
@@ -117,14 +120,25 @@ def _draw_detectors(ax: Axes, detection: Mapping[str, Mapping[str, Detection]], 
         ax.legend(*zip(*marked, strict=True), **_ABOVE)
     else:
         rows, tall = [*detection[one]], _SCORE * len(detection[one])
-        for place, name in enumerate(rows):
-            _mark(ax, {place: detection[one][name]}, _look(name) if name in shown else {"color": PALER, "marker": "o"})
+        _draw_scores(ax, detection[one], shown, advised)
         ax.set_title(one, loc="left", parse_math=False)
-        if least < _NEAR_CHANCE:
-            ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0))
         ax.tick_params(axis="y", length=0)
-    ax.set(xlabel=f"AUROC ± 2 standard errors\n(chance: {_CHANCE})", yticks=range(len(rows)), yticklabels=rows)
+    ax.set(xlabel=f"AUROC ± 2 standard errors\n({chance})", yticks=range(len(rows)), yticklabels=rows)
     ax.set(ylim=(len(rows) - 0.5, -0.5), box_aspect=tall if tall < _LOW else None, anchor="N")
+
+
+def _draw_scores(ax: Axes, scores: Mapping[str, Detection], shown: list[str], advised: list[str]) -> None:
+    """A row for each score of the only set, and what colours mean."""
+    from cgp.plotting.style import PALER
+
+    pale: dict[str, Any] = {"color": PALER, "marker": "o"}
+    for place, (name, found) in enumerate(scores.items()):
+        _mark(ax, {place: found}, _look(name) if name in shown else pale)
+    handles: list[Any] = [*ax.get_legend_handles_labels()[0]]  # of the line at chance, where it is drawn
+    handles += [_dot(_look(advised[-1]), "advised")] if advised else []
+    handles += [_dot(pale, "not advised")] if len(scores) > len(shown) else []
+    if handles:
+        ax.legend(handles=handles, loc="lower right", bbox_to_anchor=(1.0, 1.0))
 
 
 def _two_errors(found: Detection) -> float:
@@ -137,6 +151,13 @@ def _mark(ax: Axes, found: Mapping[float, Detection], look: dict[str, Any], labe
     reach = [(_two_errors(d), d.auroc) for d in found.values()]
     errors = np.transpose([(min(two, auroc), min(two, 1.0 - auroc)) for two, auroc in reach])  # within 0 and 1
     ax.errorbar([d.auroc for d in found.values()], [*found], xerr=errors, ls="", label=label, **look)
+
+
+def _dot(look: dict[str, Any], label: str) -> Line2D:
+    """A point of a legend."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], ls="", label=label, **look)
 
 
 def _look(score: str) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from cgp.comparisons import LEVEL, Difference, aligned, critical_value
 from cgp.networks.tasks.metrics import LabelledScores
 from cgp.spelling import counted
@@ -45,7 +47,7 @@ _LISTED = 4  # sets of other inputs with numbers of their own in a sentence; the
 
 _MOST_DIGITS, _MOST_MORE = 3, 50  # of percentages; of labels beyond those that there are, in their number
 
-_LEAST_ECE, _LEAST_ACCURACY = 0.01, 0.005  # changes below which nothing is said
+_LEAST_ECE, _LEAST_ACCURACY, _LEAST_CLAIM = 0.01, 0.005, 0.01  # changes below which nothing is said
 
 
 def tables(report: Assessment) -> str:
@@ -114,7 +116,7 @@ def _claimed(report: Assessment) -> list[str]:
     """How many answers of the network as trained are right, and how many its confidences say."""
     trained, excess = next(iter(report.outcomes.values())), _excess(report)
     if not isinstance(trained, LabelledScores):
-        return []
+        return [_of_errors(report)]
     is_wrong, digits = _is_wrong(excess), 1
     while True:  # as many digits as show the verdict
         right, said = (round(100.0 * float(each.mean()), digits) for each in (trained.correct, trained.confidence))
@@ -128,12 +130,31 @@ def _claimed(report: Assessment) -> list[str]:
     return [f"{claimed}: {verdict}."]
 
 
+def _of_errors(report: Assessment) -> str:
+    """How large errors of values are, and how many of these lie inside intervals of 90 %, by the first method."""
+    name, scores = next(iter(report.scores.items()))
+    inside = np.abs(report.cumulative[name].reshape(report.num_labels, -1) - 0.5) <= 0.45
+    share = Difference.of_groups(inside.mean(1), report.groups)
+    by = "as trained" if name == "as trained" else f"by {_plain(report)}"
+    held = f"{100 * share.mean:.1f} ± {100 * share.error:.1f} % of the values are in 90 % intervals, {by}"
+    return f"Its error is {scores['rmse']:.3g} (root mean square), and {held}."
+
+
 def _excess(report: Assessment) -> Difference:
     """How much more the network as trained claims than it reaches; of values, nothing."""
     trained = next(iter(report.outcomes.values()))
     if not isinstance(trained, LabelledScores):
         return Difference(0.0, 0.0)
     return Difference.of_groups(trained.confidence - trained.correct, report.groups)
+
+
+def _is_further(report: Assessment, method: str) -> bool:
+    """Whether a method's claims are wrong, and by more than those of the network as trained, beyond two errors."""
+    names = method, next(iter(report.scores))
+    after, before = (report.confidences[name] - report.correct[name] for name in names)
+    apart = np.sign(after.mean()) * after - np.sign(before.mean()) * before
+    is_wrong = _is_wrong(Difference.of_groups(after, report.groups))
+    return is_wrong and Difference.of_groups(apart, report.groups).exceeds(_LEAST_CLAIM, 2.0)
 
 
 def _is_wrong(excess: Difference) -> bool:
@@ -163,8 +184,8 @@ def _of_methods(report: Assessment) -> str:
     method, task = report.method, report.task
     plain = _plain(report)
     if method in report.beyond:
-        gain = _fall(report.beyond[method])
-        advice = f"Use {report.choices[method].method.advice(task)}: its NLL is below that of {plain} by {gain}."
+        better = f"its NLL is below that of {plain} by {_fall(report.beyond[method])}"
+        advice = _use(report, method, report.choices[method].method.advice(task), better)
         return " ".join([advice, *_changed(report, method), *_costs(report, method)])
     if "as trained" not in report.scores:
         return f"Use {plain}."
@@ -173,10 +194,22 @@ def _of_methods(report: Assessment) -> str:
     change = report.differences[task.parameter]["nll"]
     if method == task.parameter:
         used = f"{plain} of {report.choices[method].parameter:.3g}" if task.has_classes else plain
-        then = f"it then claims {report.confidences[method].mean():.1%}, and the" if task.has_classes else "the"
-        advice = f"Use {used}: {then} NLL falls by {_fall(change)}."
-        return " ".join([advice, *_costs(report, method)])
+        return " ".join([_use(report, method, used, f"the NLL falls by {_fall(change)}"), *_costs(report, method)])
     return _as_it_is(report, change)
+
+
+def _use(report: Assessment, method: str, used: str, better: str) -> str:
+    """The advice to use something, why, and what it claims; where that is further from the truth, for what it is."""
+    if not report.task.has_classes:
+        return f"Use {used}: {better}."
+    claims = f"{report.confidences[method].mean():.1%}"
+    if not _is_further(report, method):
+        return f"Use {used}: it then claims {claims}, and {better}."
+    right = f"{report.correct[method].mean():.1%}"
+    return (
+        f"Use {used} where the NLL counts: {better}, but it then claims {claims} where {right} are right. Keep the "
+        "model as it is where its claims count."
+    )
 
 
 def _as_it_is(report: Assessment, change: Difference) -> str:
@@ -340,12 +373,21 @@ def _costs(report: Assessment, method: str) -> list[str]:
         return []
     before, after = report.scores[other], report.scores[method]
     brier, parts = found.differences(reference, report.groups)["brier"], []
-    if after["ece"] - after["ece_chance"] > before["ece"] - before["ece_chance"] + _LEAST_ECE:
+    if _rises(before, after):
         of = f" with {_plain(report)}" if method in report.beyond else ""
         parts.append(f"its calibration error (ECE) rises from {before['ece']:.3f}{of} to {after['ece']:.3f}")
     if brier.exceeds(0.0, 2.0):
         parts.append(f"its Brier score changes by {brier}")
-    return [f"For that, {' and '.join(parts)}."] if parts else []
+    said = [f"For that, {' and '.join(parts)}."] if parts else []
+    trained = next(iter(report.scores.values()))
+    if before is not trained and _rises(trained, after) and not _rises(before, after):
+        said.append(f"Its calibration error (ECE) is {after['ece']:.3f}, and {trained['ece']:.3f} as trained.")
+    return said
+
+
+def _rises(before: Mapping[str, float], after: Mapping[str, float]) -> bool:
+    """Whether the calibration error rises by more than what chance alone makes of it."""
+    return after["ece"] - after["ece_chance"] > before["ece"] - before["ece_chance"] + _LEAST_ECE
 
 
 def _listed(values: Sequence[float], form: str) -> str:

@@ -32,7 +32,7 @@ def calibrate(
     *labels: Any,
     method: str | Method = "auto",
     task: str | Task = "classification",
-    output: Callable[[Any], Tensor] | None = None,
+    output: Callable[[Any], Tensor] | str | None = None,
     train: Any = None,
     num_samples: int = 8,
     seed: int = 0,
@@ -88,7 +88,7 @@ def calibrate(
             ``(N, C, H, W)``, labels ``(N, H, W)``), or "regression", whose labels are values ``(N, C)``; an object such
             as ``Regression(noise=lambda out: out[1])`` says how outputs, variances and representation are taken.
         output: takes the logits, or the values of a regression, from what the model returns, as of :func:`cgp.predict`:
-            ``lambda out: out[0]`` from a tuple, ``lambda p: p.clamp(min=1e-12).log()`` from probabilities.
+            ``lambda out: out[0]`` from a tuple; "probabilities" takes their logarithms, rounded zeros included.
         train: labelled data that the model was trained on, for "readout"; none of ``data`` is among them.
         num_samples: number S of draws.
         seed: seed of the draws; the global generators are not affected.

@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset
 
+from cgp.networks.model.labels import check_probabilities, log_probabilities, rounding_step
 from cgp.networks.model.structural_copy import structural_copy, with_own_buffers
 from cgp.spelling import first_of, meant
+from cgp.warning import warn_user
 
 __all__ = [
     "Batch",
@@ -26,6 +28,7 @@ __all__ = [
     "input_batches",
     "is_cache",
     "logits_of",
+    "logits_of_probabilities",
     "model_device",
     "refuse_labels_apart",
     "split_inputs",
@@ -228,6 +231,18 @@ def logits_of(output: Any) -> Tensor:
             "(pass output=..., which takes them from it)"
         )
     return logits
+
+
+def logits_of_probabilities(output: Any) -> Tensor:
+    """The logarithms of the probabilities ``(B, ..., C)`` in what a model returns; a warning if they are rounded."""
+    p = logits_of(output)
+    check_probabilities(p)
+    if step := rounding_step(p):
+        warn_user(
+            f"model: these probabilities seem rounded to {step:.3g}: zeros of an input share half of that, which is a "
+            "guess (logits, or more digits, say how improbable they are, and with that the temperature)"
+        )
+    return log_probabilities(p)
 
 
 def model_device(model: nn.Module) -> torch.device:

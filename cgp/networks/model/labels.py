@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -13,7 +13,10 @@ __all__ = [
     "check_logits",
     "check_not_sigmoid",
     "check_outputs",
+    "check_probabilities",
     "class_indices",
+    "log_probabilities",
+    "rounding_step",
     "values_for",
     "whole_numbers",
 ]
@@ -22,8 +25,9 @@ NO_LABEL = -100
 """The label of examples that all scores ignore, as in torch's losses."""
 
 _FEWEST_VALUES = 8
-_STEPS = (100, 255, 256, 1_000, 10_000, 100_000)  # that probabilities may be rounded to
+_STEPS = (100, 255, 256, 1_000, 10_000, 100_000, 1_000_000)  # that probabilities may be rounded to
 _MOST_ROUNDING = 0.1  # of their sum, of any number of classes
+_FEWEST_FRACTIONS, _UNSEEN = 20, 1e-6  # probabilities that show a step, and the largest zeros are taken for without one
 
 
 def whole_numbers(labels: Tensor) -> Tensor:
@@ -66,7 +70,8 @@ def class_indices(
         got, advice = tuple(labels.shape), _advice_on_shape(tuple(labels.shape), shape)
         raise ValueError(f"{name}: expected labels of shape {tuple(shape[:-1])}, got {got}{advice}")
     if labels.is_floating_point() or labels.is_complex():
-        advice = "labels.argmax(-1) if they are one-hot, " if labels.dim() > 1 else ""
+        is_wide = labels.dim() > 1
+        advice = "labels.argmax(-1) if they are one-hot, (inputs, labels) if they are inputs, " if is_wide else ""
         raise ValueError(
             f"{name}: expected labels that are class indices, which are whole numbers, got {labels.dtype} "
             f"(pass {advice}labels.long() if they are indices; say task='regression' if they are values of one)"
@@ -133,8 +138,15 @@ def check_logits(logits: Tensor, *, classes_last: bool = False) -> None:
     if _are_probabilities(logits):
         raise ValueError(
             "model: expected logits, got rows that sum to one, as behind a softmax (take the logits before it, or "
-            "pass output=lambda p: p.clamp(min=1e-12).log())"
+            "pass output='probabilities')"
         )
+
+
+def check_probabilities(p: Tensor) -> None:
+    """Raise unless values ``(N, ..., C)`` are probabilities whose rows sum to one, but for rounding."""
+    if not _are_probabilities(p):
+        sums = f"values from {float(p.min()):.4g} on, in rows that sum to {float(p.sum(-1).max()):.4g}"
+        raise ValueError(f"model: expected probabilities, whose rows sum to one, got {sums}")
 
 
 def check_outputs(outputs: Tensor, what: str = "outputs") -> None:
@@ -194,6 +206,62 @@ def check_not_sigmoid(logits: Tensor) -> None:
         )
 
 
+def log_probabilities(p: Tensor) -> Tensor:
+    r"""Logarithms of probabilities, which serve as logits, where zeros may be rounded.
+
+    .. math:: f_c = \log \begin{cases} p_c & p_c > 0 \\ \tfrac12 \Delta / \#\{c' : p_{c'} = 0\} & p_c = 0 \end{cases}
+
+    with the step :math:`\Delta` that they are rounded to (:func:`rounding_step`): the zeros of a row share half of it,
+    as each is below that, and together they are hardly more than what is missing to one.
+
+    Args:
+        p: ``(N, ..., C)``.
+
+    Returns:
+        The logarithms, ``(N, ..., C)``, of at least single precision.
+
+    Example:
+        >>> log_probabilities(torch.tensor([[0.25, 0.75]])).exp()
+        tensor([[0.2500, 0.7500]])
+    """
+    zeros, exact = p == 0, p.double()
+    shared = 0.5 * (rounding_step(p) or _least_positive(exact)) / zeros.sum(-1, keepdim=True).clamp(min=1)
+    return torch.where(zeros, shared, exact).log().to(torch.promote_types(p.dtype, torch.float32))
+
+
+def rounding_step(p: Tensor) -> float:
+    """The step that probabilities are rounded to, such as 0.001 of three decimals.
+
+    Args:
+        p: ``(N, ..., C)``.
+
+    Returns:
+        The step; 0 where none is seen, or none of them is zero, or fewer than twenty are between 0 and 1.
+
+    Example:
+        >>> p = torch.rand(50, 3, generator=torch.Generator().manual_seed(0)).mul(20).softmax(-1)
+        >>> rounding_step(p), rounding_step(p.double().round(decimals=3))
+        (0.0, 0.001)
+    """
+    if not bool((p == 0).any()) or int(((p > 0) & (p < 1)).sum()) < _FEWEST_FRACTIONS:
+        return 0.0
+    return next((1.0 / steps for steps in _steps(p, 0.9 / float(p[p > 0].min()))), 0.0)
+
+
+def _least_positive(p: Tensor) -> float:
+    """What zeros are taken to be below where no step is seen."""
+    return min(_UNSEEN, float(p[p > 0].min()))
+
+
+def _steps(p: Tensor, fewest: float = 0.0) -> Iterator[int]:
+    """How many steps from 0 to 1, at least so many, probabilities are multiples of."""
+    exact = p.double()
+    for steps in (each for each in _STEPS if each > fewest):
+        scaled = exact * steps
+        if bool(((scaled - scaled.round()).abs() <= 1.2e-7 * steps).all()):
+            yield steps
+
+
 def _are_probabilities(logits: Tensor) -> bool:
     if not logits.numel() or bool((logits < 0).any()):
         return False
@@ -205,9 +273,7 @@ def _rounding(p: Tensor) -> float:
     """How far the sum of probabilities may be from one: those of half precision, or rounded to decimals or bytes."""
     exact = [kind for kind in (p.dtype, torch.float16, torch.bfloat16) if torch.equal(p, p.to(kind).to(p.dtype))]
     errors = [1e-5, *(4.0 * torch.finfo(kind).eps for kind in exact)]
-    scaled = (p.double() * steps for steps in _STEPS)
-    coarse = (n for n, x in zip(_STEPS, scaled, strict=True) if bool(((x - x.round()).abs() <= 1.2e-7 * n).all()))
-    errors += [min(0.5 * p.shape[-1] / steps, _MOST_ROUNDING) for steps in coarse]
+    errors += [min(0.5 * p.shape[-1] / steps, _MOST_ROUNDING) for steps in _steps(p)]
     return max(errors)
 
 

@@ -235,6 +235,8 @@ def _warn_of_outputs(model: nn.Module, _: Any) -> None:
     }
     if any(lacking.values()):
         left_out = " and ".join(name for name, is_so in lacking.items() if is_so)
+        is_read = method is not None and method.needs_train and not lacking["the read-out"]
+        left_out += ", but by the read-out" if is_read else ""
         warn_user(f"model(x): these outputs are without {left_out}: cgp.predict(model, x) has what was fitted")
 
 

@@ -53,7 +53,7 @@ def predict(
     autocast: torch.dtype | None = None,
     keep_draws: bool = False,
     keep_variance: bool = True,
-    output: Callable[[Any], Tensor] | None = None,
+    output: Callable[[Any], Tensor] | str | None = None,
     progress: Progress = None,
 ) -> Prediction:
     r"""Predict by S draws of the stochastic layers.
@@ -89,7 +89,7 @@ def predict(
         keep_draws: whether to keep the probabilities (or outputs) of each draw.
         keep_variance: whether to keep the variance of each token in each stochastic layer.
         output: takes the tensor ``(N, ..., C)`` from what the model returns; None finds a tensor or ``.logits``, for
-            embeddings also ``.pooler_output`` or ``.last_hidden_state``.
+            embeddings also ``.pooler_output`` or ``.last_hidden_state``; "probabilities" takes their logarithms.
         progress: whether progress is shown (None: on a terminal, from ten seconds on), or what is called with the
             number of batches done and of all.
 
@@ -166,7 +166,7 @@ class _Options:
     autocast: torch.dtype | None = None
     keep_draws: bool = False
     keep_variance: bool = True
-    output: Callable[[Any], Tensor] | None = None
+    output: Callable[[Any], Tensor] | str | None = None
     progress: Progress = None
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cgp.networks.model.inputs import logits_of
+from cgp.networks.model.inputs import logits_of, logits_of_probabilities
 from cgp.networks.model.labels import (
     NO_LABEL,
     check_finite,
@@ -43,7 +43,7 @@ class Classification(Task):
     @property
     def says_where_classes_are(self) -> bool:
         """Whether it is known that the classes are the last dimension."""
-        return self.output is not logits_of
+        return self.output not in (logits_of, logits_of_probabilities)
 
     def labels(self, labels: Tensor | None, shape: tuple[int, ...] | None = None, **options: Any) -> Tensor:
         """Class indices, int64."""

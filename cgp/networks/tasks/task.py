@@ -12,7 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from cgp.networks.model.diagnostics import Features, pooled_features
-from cgp.networks.model.inputs import Batch, check_labelled, input_batches, logits_of, model_device, to_device
+from cgp.networks.model.inputs import (
+    Batch,
+    check_labelled,
+    input_batches,
+    logits_of,
+    logits_of_probabilities,
+    model_device,
+    to_device,
+)
 from cgp.networks.model.named import Named
 from cgp.spelling import meant
 
@@ -82,7 +90,8 @@ class Task(Named, argument="task"):
     def options(self) -> str:
         """The options of :func:`cgp.predict` that it needs, as code."""
         task = "" if self.name == "classification" else f', task="{self.name}"'
-        return task + ("" if self.output is logits_of else ", output=...")
+        output = ', output="probabilities"' if self.output is logits_of_probabilities else ", output=..."
+        return task + ("" if self.output is logits_of else output)
 
     def outputs(self, returned: Any) -> Tensor:
         """What predictions hold of what a network returns: logits, classes last, or values, ``(N, ..., C)``."""
@@ -184,10 +193,20 @@ def as_task(task: str | Task | None, *, labelled: bool = False, **options: Any) 
         names = tuple(name for name, each in Task.known.items() if each.parameter or not labelled)
         raise ValueError(f"task: expected one of {names}, got {task!r}{meant([task], filter(None, names))}")
     if not isinstance(task, Task):
-        return kind(**given)
+        return kind(**given | ({} if "output" not in given else {"output": _output(kind, given["output"])}))
     if given:
         raise ValueError(f"{next(iter(given))}: expected None beside a task, which has its own, got another")
     return task
+
+
+def _output(kind: type[Task], output: Any) -> Callable[[Any], Tensor]:
+    """What takes logits or outputs: a function, or that of probabilities by their name."""
+    if callable(output):
+        return output
+    if output != "probabilities" or kind.kind != "classification":
+        wanted = "a function, or 'probabilities'" if kind.kind == "classification" else f"a function with {kind.name!r}"
+        raise ValueError(f"output: expected {wanted}, got {output!r}")
+    return logits_of_probabilities
 
 
 def _are_batches(data: Any) -> bool:

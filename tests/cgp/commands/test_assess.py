@@ -55,6 +55,28 @@ def test_the_advice_is_printed_in_numbers(saved, capsys):
     assert f"as trained   {nll(1.0):.4f}" in printed
 
 
+def test_rounded_probabilities_are_taken_as_in_python(saved, tmp_path, capsys):
+    """Zeros as small as single precision allows would make the temperature several times as high."""
+    logits, labels = (np.load(saved("exact.npz", 400))[name] for name in ("logits", "labels"))
+    p = softmax(2.0 * logits, -1).round(4)
+    rows = [f"{label},{','.join(f'{each:.4f}' for each in row)}" for label, row in zip(labels, p, strict=True)]
+    (tmp_path / "p.csv").write_text("\n".join(["label,a,b,c,d", *rows]))
+
+    def advised(*arguments):
+        assert commands.main(["assess", *map(str, arguments), "--out", str(tmp_path / "x.json")]) == 0
+        return json.loads((tmp_path / "x.json").read_text())["methods"]["temperature"]["temperature"]
+
+    temperature, said = advised(tmp_path / "p.csv"), " ".join(capsys.readouterr().out.split())
+    zeros = int((p[np.arange(400), labels] == 0).sum())
+    assert zeros
+    assert f"{zeros} of 400 right classes have probability 0: rounded to 0.0001" in said
+    np.savez(tmp_path / "twice.npz", logits=2.0 * logits, labels=labels)
+    assert temperature == pytest.approx(advised(tmp_path / "twice.npz"), rel=0.15)
+    with pytest.warns(UserWarning, match="rounded to 0.0001"):
+        report = cgp.assess(torch.nn.Identity(), [(torch.tensor(p), torch.tensor(labels))], output="probabilities")
+    assert temperature == pytest.approx(report.choices["temperature"].parameter, rel=1e-6)
+
+
 def test_representation_and_strangers_are_scored(saved, tmp_path, capsys):
     paths = saved("held_out.npz", 400), saved("train.npz", 400), saved("far.npz", 100, shift=9.0, labels=None)
     arguments = ["--train", str(paths[1]), "--ood", str(paths[2]), "--picture", str(tmp_path / "report.png")]
@@ -804,3 +826,13 @@ def test_an_interrupt_is_one_line(saved, capsys, monkeypatch):
     monkeypatch.setitem(commands._RUN, "assess", interrupted)
     assert commands.main(["assess", "held_out.npz"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_that_answers_are_not_by_what_is_advised_is_said_first(saved, capsys, tmp_path):
+    """Where these labels fitted it: before how to use it."""
+    paths = saved("held_out.npz", 500), saved("new.npz", 50, labels=None)
+    answers = ["--answer", str(paths[1]), str(tmp_path / "answers.csv")]
+    assert commands.main(["assess", str(paths[0]), "--risk", "0.3", *answers]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    why = "But answers.csv answers new inputs by the network as trained: these labels fitted the temperature"
+    assert said.index("Use a temperature") < said.index(why) < said.index("Divide the logits by")

@@ -96,7 +96,13 @@ def test_the_band_of_a_risk_is_wilsons_interval():
             ends = test.proportion_ci(0.95, method="wilson")
             drawn = edges[np.isclose(edges[:, 0], count / 60), 1]
             assert [drawn.min(), drawn.max()] == pytest.approx([ends.low, ends.high])
-        assert ax.get_ylim()[1] == pytest.approx(1.2 * max(line.get_ydata().max() for line in ax.lines))
+        most = 1.2 * max(line.get_ydata().max() for line in ax.lines)
+        assert ax.get_ylim()[1] == pytest.approx(max(most, 1.02 * edges[:, 1].max()))  # it is not cut
+
+
+def test_a_band_far_above_small_risks_does_not_flatten_them():
+    ax = risk_coverage({"a": (np.linspace(1, 0, 1000), np.arange(1000) < 995)}, ax=Figure().add_subplot())
+    assert ax.get_ylim()[1] == pytest.approx(4 * 0.005)
 
 
 @pytest.mark.parametrize(("count", "drawn"), [(5, 5), (20, 20), (21, 2)])

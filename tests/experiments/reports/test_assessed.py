@@ -28,4 +28,5 @@ def test_a_trained_network_is_assessed_and_shown_in_the_report(tmp_path):
     shown = unescape(page).replace("\xa0", " ")
     assert all(line in shown for line in assessed.sentence.splitlines())
     assert all(f"<dt>{name}</dt><dd>{text}</dd>" in shown for name, text in assessed.meanings.items())
+    assert "Temperatures here (T) were fitted on the few validation inputs" in shown
     assert page.index(assessed.what) < page.index("In numbers")

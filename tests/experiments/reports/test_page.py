@@ -115,6 +115,7 @@ def test_a_method_that_leads_most_columns_is_named(results, columns, says):
     words = [line for line in answer({**results, "digits/leader": leader}) if "has the best mean in" in line]
     assert len(words) == says
     if says:
+        assert words[0].startswith("On the test inputs, which choose nothing, ")
         gain = mean_difference(np.array([losses(0, run) - losses(1, run) for run in range(2)]))
         assert f"inputs is better than that of Softmax by {gain[0]:.3f} ± {gain[1]:.3f} nats, beyond" in words[0]
 

@@ -316,6 +316,34 @@ def test_a_price_is_against_what_the_likelihood_is_compared_with(report, ece, br
     assert advised.method == method
     assert words in advised.sentence
     assert ("For that" in advised.sentence) == bool(words)
+    above = "Its calibration error (ECE) is 0.098, and 0.080 as trained."
+    assert (above in advised.sentence) == (ece > 0.09)
+    assert f": it then claims {report.confidences[method].mean():.1%}, and its NLL is below" in advised.sentence
+
+
+def test_where_advice_spoils_true_claims_it_says_for_what_to_use_it(report):
+    """Claims that were true by chance's measure, and then are five points below what is right."""
+    clear = report.differences | {"temperature": report.differences["temperature"] | {"nll": Difference(*BETTER)}}
+    scaled = dataclasses.replace(report, beyond={}, least={"temperature": 0.1}, differences=clear, detection={})
+    trained = report.outcomes["as trained"]
+    right = trained.correct.mean()
+
+    def claiming(before, after):
+        both = {"as trained": right + before, "temperature": right + after}
+        moved = {
+            name: report.outcomes[name]._replace(
+                confidence=np.full(len(trained.correct), claim), correct=trained.correct
+            )
+            for name, claim in both.items()
+        }
+        return dataclasses.replace(scaled, outcomes=report.outcomes | moved).sentence
+
+    further = f"where the NLL counts: the NLL falls by {-BETTER[0]:.4f} ± {BETTER[1]:.4f} nats, but it then claims "
+    kept = f"{right - 0.2:.1%} where {right:.1%} are right. Keep the model as it is where its claims count."
+    assert further + kept in claiming(0.01, -0.2)
+    for before, after in ((0.2, -0.2), (0.2, 0.01), (0.01, 0.005)):
+        assert "it then claims" in claiming(before, after)
+        assert "counts" not in claiming(before, after)
 
 
 def test_labels_of_which_no_prediction_tells_anything_are_asked_about(report):
@@ -474,7 +502,7 @@ def test_the_picture_shows_the_recommended_methods(report):
     changed = dataclasses.replace(report, beyond=likely, least=least, detection={"noise": detectors((0.1, 0.01))})
     assert titles(changed) == ["as trained", "temperature", "posterior + temperature"]
     panel = changed.plot().axes[-1]
-    assert panel.get_xlabel() == "AUROC ± 2 standard errors\n(chance: 0.5)"
+    assert panel.get_xlabel() == "AUROC ± 2 standard errors\n(chance: 0.5, left of this axis)"
     *diagrams, risk, _ = changed.plot().axes
     of_methods = {line.get_color() for line in risk.lines}
     assert {ax.containers[0].lines[0].get_color() for ax in diagrams} == of_methods  # a colour for each
@@ -491,7 +519,9 @@ def test_of_one_set_every_score_has_a_row_and_the_advised_one_a_colour(report):
     one = {"noise": detectors((0.1, 0.01), (0.0, 0.01), names=("energy", "entropy"), plain=0.6)}
     panel = dataclasses.replace(report, detection=one).plot().axes[-1]
     assert [text.get_text() for text in panel.get_yticklabels()] == ["1 - confidence", "energy", "entropy"]
-    assert [text.get_text() for text in panel.get_legend().get_texts()] == ["chance"]
+    assert [text.get_text() for text in panel.get_legend().get_texts()] == ["chance", "advised", "not advised"]
+    colours = [handle.get_color() for handle in panel.get_legend().legend_handles[1:]]
+    assert colours == [panel.containers[1].lines[0].get_color(), PALER]
     first, energy, entropy = (bar.lines[0].get_color() for bar in panel.containers)
     assert len({first, energy, entropy}) == 3
     assert entropy == PALER
@@ -506,6 +536,7 @@ def test_the_axis_of_detection_begins_where_the_scores_lie(sets, plain, report):
     has_chance = "chance" in panel.get_legend_handles_labels()[1]
     assert has_chance == (plain == 0.6)
     assert (panel.get_xlim()[0] < 0.5) == has_chance
+    assert panel.get_xlabel().endswith("(chance: 0.5)" if has_chance else "(chance: 0.5, left of this axis)")
     assert has_chance or plain - 0.05 < panel.get_xlim()[0] < plain - 0.02
     plt.close()
 

@@ -119,7 +119,7 @@ def test_a_model_prints_what_it_predicts_by(report):
     [
         ("temperature", r"the temperature of 1\.\d+"),
         ("widest posterior", "the draws"),
-        ("GP read-out + temperature", r"the temperature of \d\.\d+"),
+        ("GP read-out + temperature", r"the temperature of \d\.\d+, but by the read-out"),
     ],
 )
 def test_own_outputs_of_what_is_applied_say_what_they_lack(report, method, lacking, tmp_path):

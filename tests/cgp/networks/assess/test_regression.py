@@ -139,7 +139,14 @@ def test_what_helps_is_recommended_and_what_does_not_is_not(report):
         in report.sentence
     )
     assert report.sentence.endswith(" are worse.")
-    assert report.sentence.startswith("Use a constant variance.\nBeyond a constant variance, ")
+    errors, deviations = report.outcomes["scale"]
+    inside = (abs(errors) < norm.isf(0.05) * deviations).mean(1)
+    scores = report.scores["scale"]
+    said = f"Its error is {scores['rmse']:.3g} (root mean square), and {100 * scores['coverage90']:.1f}"
+    first, advice, rest = report.sentence.split("\n")
+    assert f"{said} ± {100 * inside.std(ddof=1) / 120**0.5:.1f} % of the values are in 90 % intervals, by a" in first
+    assert advice == "Use a constant variance."
+    assert rest.startswith("Beyond a constant variance, ")
     assert report.calls.startswith("model = report.apply(model)\nprediction = cgp.predict(model, inputs)")
     torch.manual_seed(0)
     x = torch.linspace(-3, 3, 300)[:, None]
@@ -147,7 +154,7 @@ def test_what_helps_is_recommended_and_what_does_not_is_not(report):
     frozen = nn.Sequential(nn.Linear(1, 32), nn.Tanh(), nn.Linear(32, 1)).eval()  # untrained: only a read-out fits
     found = cgp.assess(frozen, [(x[::2], y[::2])], task="regression", train=[(x[1::2], y[1::2])])
     assert found.method == "GP read-out + scale"
-    assert found.sentence.startswith("Use a GP read-out")
+    assert found.sentence.splitlines()[1].startswith("Use a GP read-out")
     assert cgp.predict(found.apply(frozen), [(x[::2], y[::2])]).score()["rmse"] < 0.5 * found.scores["scale"]["rmse"]
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from cgp import Detector, assess, calibrate, convert, predict, with_held_out
 from cgp.networks.methods import Posterior
 from cgp.networks.model.inputs import check_finite_inputs
-from cgp.networks.model.labels import check_logits, class_indices, values_for
+from cgp.networks.model.labels import check_logits, class_indices, log_probabilities, rounding_step, values_for
 from tests.cgp.networks.model.digits import digits
 
 
@@ -55,6 +55,7 @@ def refused(call, m, data, message, **options):
     [
         (torch.rand(40), r"class indices, which are whole numbers, got torch.float32 \(pass labels.long\(\) if they"),
         (nn.functional.one_hot(Y).double(), r"labels.argmax\(-1\) if they are one-hot"),
+        (X, r"\(inputs, labels\) if they are inputs"),
         (torch.where(Y == 0, -1, Y), r"class indices at least 0, got -1 \("),
         (["cat"] * 40, "labels: expected a tensor, an array or a list of numbers, got list"),
         ([[0]] * 39 + [[0, 1]], "labels: expected a tensor, an array or a list of numbers, got list"),
@@ -114,7 +115,7 @@ def test_probabilities_are_no_logits(call):
 def test_logarithms_of_probabilities_are_logits():
     plain, behind = (predict(m, X, 4, seed=0) for m in (model(), model(last=nn.LogSoftmax(-1))))
     torch.testing.assert_close(behind.probabilities, plain.probabilities)
-    given = predict(model(last=nn.Softmax(-1)), X, 4, seed=0, output=lambda p: p.clamp(min=1e-12).log())
+    given = predict(model(last=nn.Softmax(-1)), X, 4, seed=0, output="probabilities")
     torch.testing.assert_close(given.probabilities, plain.probabilities)
     half = torch.rand(5, 1000, generator=torch.Generator().manual_seed(0)).mul(5).softmax(-1).bfloat16()
     with pytest.raises(ValueError, match="rows that sum to one"):
@@ -308,3 +309,58 @@ def test_behind_a_sigmoid_are_no_logits(call):
     assert few.probabilities.shape == (1, 4)
     told = predict(model, x, 1, task="multilabel", output=lambda p: p.logit(1e-6))
     torch.testing.assert_close(told.probabilities, model(x).detach(), atol=1e-5, rtol=0)
+
+
+def rounded_at_random(decimals, count=400):
+    """Probabilities with wrong labels among them, rounded, and the labels."""
+    generator = torch.Generator().manual_seed(0)
+    logits = 4 * torch.randn(count, 10, generator=generator, dtype=torch.float64)
+    labels = torch.distributions.Categorical(logits=logits / 1.5).sample()
+    return logits.softmax(-1).round(decimals=decimals) if decimals else logits.softmax(-1), labels
+
+
+def temperature_of(p, labels):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return assess(nn.Identity(), [(p, labels)], output="probabilities").choices["temperature"].parameter
+
+
+def test_rounded_probabilities_have_about_the_temperature_of_exact_ones():
+    """Zeros as 1e-12 would make it 1.8 times as high at four decimals."""
+    torch.manual_seed(0)
+    exact = temperature_of(*rounded_at_random(0))
+    for decimals, apart in ((6, 0.03), (4, 0.1), (3, 0.2)):
+        torch.manual_seed(0)
+        assert temperature_of(*rounded_at_random(decimals)) == pytest.approx(exact, rel=apart), decimals
+
+
+def test_what_rounded_zeros_are_taken_for_is_said():
+    p = rounded_at_random(4)[0]
+    with pytest.warns(UserWarning, match=r"probabilities seem rounded to 0.0001: zeros of an input share half"):
+        predict(nn.Identity(), p, output="probabilities")
+    logits = log_probabilities(p)
+    zeros = p == 0
+    torch.testing.assert_close(logits[~zeros], p[~zeros].log())
+    torch.testing.assert_close(
+        (logits.exp() * zeros).sum(-1)[zeros.any(-1)], torch.full((int(zeros.any(-1).sum()),), 5e-5).double()
+    )
+
+
+def test_a_step_is_seen_in_rounded_probabilities_alone():
+    p = rounded_at_random(0)[0]
+    assert [rounding_step(p.round(decimals=d)) for d in (2, 3, 4, 5, 6)] == [0.01, 0.001, 0.0001, 0.00001, 0.000001]
+    sure = (200 * p).softmax(-1)  # most are near 0 and 1, and none a multiple
+    assert rounding_step(p) == rounding_step(sure) == rounding_step(p[:1].round(decimals=2)) == 0.0
+    one = torch.tensor([[1.0, 0.0, 0.0]])
+    assert log_probabilities(one).exp()[0, 1] < 1e-6
+
+
+@pytest.mark.parametrize(("output", "task"), [("probability", "classification"), ("probabilities", "multilabel")])
+def test_an_output_that_is_no_function_is_refused(output, task):
+    with pytest.raises(ValueError, match=f"output: expected a function.*, got '{output}'"):
+        predict(model(), X, 2, task=task, output=output)
+
+
+def test_logits_are_no_probabilities():
+    with pytest.raises(ValueError, match="model: expected probabilities, whose rows sum to one, got values from"):
+        predict(model(), X, 2, output="probabilities")

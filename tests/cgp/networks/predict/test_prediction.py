@@ -1,6 +1,7 @@
 """Methods of a prediction."""
 
 import dataclasses
+import math
 import sys
 
 import numpy as np
@@ -117,7 +118,8 @@ def test_without_pandas_the_error_names_it(monkeypatch):
 def test_pictures():
     p, labels = prediction(), torch.arange(10) % 3
     assert p.plot(labels).get_ylabel() == "Accuracy"
-    assert p.plot().get_xlabel() == "Uncertainty (nats)"
+    most = math.log(p.mean.shape[-1])
+    assert p.plot().get_xlabel() == f"Uncertainty (nats: 0 where sure, {most:.2g} where all classes are alike)"
     assert prediction("regression").plot().get_xlabel() == "Uncertainty (variance)"
 
 
