@@ -10,6 +10,7 @@ from linear_operator import LinearOperator
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
+from cgp.functional.linalg import closed
 from cgp.statespace.posterior import StateSpacePosterior
 from cgp.statespace.products import covariance_solve
 
@@ -61,6 +62,10 @@ class MarkovPosteriorLinearOperator(ExactLinearOperator):
         product = prior - self.joint._matmul(torch.nn.functional.pad(explained, (0, 0, count, 0)))
         product = product[..., :count, :] + self._noise.unsqueeze(-1) * columns
         return product.squeeze(-1) if rhs.dim() == 1 else product
+
+    def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
+        gradients = super()._bilinear_derivative(left_vecs, right_vecs)
+        return closed(gradients, (left_vecs, right_vecs, *self.representation()))
 
     def _solved(self, columns: Tensor) -> Tensor:
         parts, count = [], self.shape[-1]
