@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 from gpytorch.constraints import GreaterThan
@@ -42,8 +42,8 @@ class CategoricalLikelihood(Likelihood):
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
-        if num_classes < 2:
-            raise ValueError(f"num_classes: expected at least 2, got {num_classes}")
+        if not isinstance(num_classes, SupportsIndex) or num_classes < 2:
+            raise ValueError(f"num_classes: expected at least 2, got {num_classes!r}")
         self.num_classes = num_classes
 
     def forward(self, function_samples: Tensor, *args: Any, **kwargs: Any) -> Categorical:
