@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, SupportsIndex
+from typing import Any
 
 import torch
 from gpytorch.constraints import GreaterThan
@@ -42,7 +42,7 @@ class CategoricalLikelihood(Likelihood):
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
-        if not isinstance(num_classes, SupportsIndex) or num_classes < 2:
+        if getattr(num_classes, "__index__", None) is None or num_classes < 2:  # a string, say
             raise ValueError(f"num_classes: expected at least 2, got {num_classes!r}")
         self.num_classes = num_classes
 
