@@ -3,7 +3,7 @@
 from cgp.variational.loss_terms import LossTerm
 
 from .base import Attention, SamplingMixin
-from .correlated import CGPAttention
+from .correlated import CGPAttention, CorrelatedAttention
 from .gaussian_process import GaussianProcessAttention
 from .inputs import AttentionInputs, EncodedKeys
 from .kep_svgp import KEPSVGPAttention
@@ -19,6 +19,7 @@ __all__ = [
     "Attention",
     "AttentionInputs",
     "CGPAttention",
+    "CorrelatedAttention",
     "EncodedKeys",
     "GaussianProcessAttention",
     "KEPSVGPAttention",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex
 
 import gpytorch
 import torch
@@ -155,10 +155,11 @@ class Attention(SamplingMixin, FreezableModule, _OptionsChecked):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
+        sizes = embed_dim, num_heads
+        if not all(isinstance(size, SupportsIndex) for size in sizes) or min(sizes) < 1 or embed_dim % num_heads:
             raise ValueError(
                 f"embed_dim, num_heads: expected positive sizes with num_heads dividing embed_dim, "
-                f"got {embed_dim} and {num_heads}"
+                f"got {embed_dim!r} and {num_heads!r}"
             )
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.processes = processes

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from cgp.attention.formulas.causal import prefix_posterior
 from cgp.attention.formulas.softmax import ScaledGaussian
-from cgp.functional.correlated import ExactPosterior, ObservedKeys, check_objective, latent_coupling
+from cgp.functional.correlated import OBJECTIVES, ExactPosterior, ObservedKeys, latent_coupling
 from cgp.functional.gaussians import Gaussian
 from cgp.functional.padding import count_tokens, mask_tokens
 
@@ -156,8 +156,8 @@ class Scales(NamedTuple):
 def _check_options(coupling: str, mean: str, kernel: str | Kernel, objective: str | None) -> None:
     if coupling not in COUPLINGS:
         raise ValueError(f"coupling: expected one of {COUPLINGS}, got {coupling!r}")
-    if objective is not None:
-        check_objective(objective)
+    if objective not in (None, *OBJECTIVES):
+        raise ValueError(f"objective: expected one of {(None, *OBJECTIVES)}, got {objective!r}")
     if mean not in MEANS:
         raise ValueError(f"mean: expected one of {MEANS}, got {mean!r}")
     if mean == "softmax" and (coupling, objective, kernel) != ("direct", None, "rbf"):

@@ -11,7 +11,8 @@ and ``columns`` ``(*batch, n, k)``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from typing import Any
 
 import torch
@@ -22,6 +23,8 @@ __all__ = [
     "BASE_JITTER",
     "NotPositiveDefiniteError",
     "cholesky",
+    "closed",
+    "differentiable_once",
     "explained_variances",
     "in_double",
     "in_functorch",
@@ -162,6 +165,42 @@ def may_own_backward() -> bool:
     """Whether an ``autograd.Function`` can be used: not compiled, no functorch transform, no forward-mode gradient."""
     # A compiler fuses and recomputes anyway; transforms and forward mode need the steps of the plain formula.
     return not (torch.compiler.is_compiling() or in_functorch() or forward_ad._current_level >= 0)
+
+
+def closed(values: Sequence[Any], arguments: Iterable[Tensor | None]) -> tuple[Any, ...]:
+    """Values without a graph as they are; if one is recorded, their derivatives by the arguments are refused."""
+    varied = [each for each in arguments if each is not None and each.requires_grad]
+    if not torch.is_grad_enabled() or not varied:
+        return tuple(values)
+    known = [value for value in values if value is not None]
+    refusing = iter(_Closed.apply(len(known), *known, *varied))
+    return tuple(None if value is None else next(refusing) for value in values)
+
+
+class _Closed(torch.autograd.Function):
+    @staticmethod
+    def forward(_: Any, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(value.clone() for value in tensors[:count])
+
+    @staticmethod
+    def backward(*_: Any) -> None:
+        raise RuntimeError(
+            "second derivatives: expected first ones of a Markov kernel or of a regressor's evidence, which are closed "
+            "forms, got create_graph=True: use the dense kernel, without Markov, or differences of first derivatives"
+        )
+
+
+def differentiable_once(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """The backward pass of an ``autograd.Function`` with its inputs as ``ctx.like``, not to be differentiated."""
+
+    # PyTorch's once_differentiable refuses only if the incoming gradient has a graph, which that of a loss has not.
+    @wraps(backward)
+    def once(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        with torch.no_grad():
+            values = backward(ctx, *gradients)
+        return closed(values, (*ctx.like, *gradients))
+
+    return once
 
 
 def open_backward(

@@ -104,7 +104,7 @@ class Markov(Kernel):
     or the covariance of inputs times that of an ``IndexKernel`` of outputs, as in GPyTorch's Hadamard example.
 
     Means and variances of predictions have gradients by all parameters and by new inputs that require them, in linear
-    time, too.
+    time, too; second derivatives raise RuntimeError, the dense kernel has them.
 
     Args:
         base_kernel: the kernel.

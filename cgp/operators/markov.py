@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from linear_operator import LinearOperator, settings
-from linear_operator.operators import DiagLinearOperator, RootLinearOperator, TriangularLinearOperator
+from linear_operator.operators import DiagLinearOperator
 from linear_operator.utils.errors import NotPSDError
 from linear_operator.utils.getitem import IndexType, _is_noop_index
 from linear_operator.utils.memoize import cached
 from torch import Tensor
 
-from cgp.functional.linalg import NotPositiveDefiniteError
+from cgp.functional.linalg import NotPositiveDefiniteError, closed
 from cgp.statespace.evidence import quadratic_form
 from cgp.statespace.prior import prior_draws, prior_variances
 from cgp.statespace.products import bilinear_gradients, covariance_product, covariance_solve
@@ -23,7 +23,7 @@ from cgp.statespace.root import CovarianceRoot
 from cgp.statespace.space import StateSpace
 
 from .dense_covariance import ExactLinearOperator
-from .markov_root import MarkovRootLinearOperator
+from .markov_root import MarkovRootLinearOperator, RootedLinearOperator, TriangularRootLinearOperator
 from .missing import known_rows
 
 __all__ = ["MarkovLinearOperator"]
@@ -194,7 +194,7 @@ class MarkovLinearOperator(ExactLinearOperator):
         parts = [gradients(member, left[index], right[index]) for index, member in self._members(batch)]
         stacked = (torch.stack(each).reshape(*batch, *each[0].shape) for each in zip(*parts, strict=True))
         summed = [each.sum_to_size(arg.shape).to(arg) for each, arg in zip(stacked, self._args, strict=False)]
-        return *summed, None, None, None
+        return closed((*summed, None, None, None), (left_vecs, right_vecs, *self._args))
 
     def _diagonal(self) -> Tensor:
         parts = [
@@ -260,14 +260,14 @@ class MarkovLinearOperator(ExactLinearOperator):
         if not bool((self._args[-1].diff(dim=-1) > 0).all()):  # triangular in another order
             return super()._cholesky(upper)
         root = MarkovRootLinearOperator(self._positive(), bool(upper))
-        return TriangularLinearOperator(root, upper=bool(upper))
+        return TriangularRootLinearOperator(root, upper=bool(upper))
 
     @cached(name="root_decomposition")  # type: ignore[untyped-decorator]
     def root_decomposition(self, method: str | None = None) -> LinearOperator:
         """R of RR^T, triangular in the order of the cells and of linear time unless another ``method`` is named."""
         if method not in (None, "cholesky"):
             return super().root_decomposition(method)
-        return RootLinearOperator(MarkovRootLinearOperator(self._positive()))
+        return RootedLinearOperator(MarkovRootLinearOperator(self._positive()))
 
     def _positive(self) -> MarkovLinearOperator:
         """The operator, with as little jitter as it can be factored with, as of ``psd_safe_cholesky``."""

@@ -10,6 +10,7 @@ from linear_operator import LinearOperator
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
+from cgp.functional.linalg import closed
 from cgp.statespace.posterior import StateSpacePosterior
 from cgp.statespace.products import covariance_solve
 
@@ -19,6 +20,8 @@ from .markov import MarkovLinearOperator
 __all__ = ["MarkovPosteriorLinearOperator"]
 
 _FEW = 128  # entries up to which a product with all of them takes less time than the rows one by one
+
+_AS_FIRST = 10  # further draws, which take the time of the first; each takes that of a column of the dense matrix
 
 
 class MarkovPosteriorLinearOperator(ExactLinearOperator):
@@ -62,6 +65,10 @@ class MarkovPosteriorLinearOperator(ExactLinearOperator):
         product = product[..., :count, :] + self._noise.unsqueeze(-1) * columns
         return product.squeeze(-1) if rhs.dim() == 1 else product
 
+    def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
+        gradients = super()._bilinear_derivative(left_vecs, right_vecs)
+        return closed(gradients, (left_vecs, right_vecs, *self.representation()))
+
     def _solved(self, columns: Tensor) -> Tensor:
         parts, count = [], self.shape[-1]
         batch = columns.shape[:-2]
@@ -89,9 +96,14 @@ class MarkovPosteriorLinearOperator(ExactLinearOperator):
         return dense.inv_quad_logdet(inv_quad_rhs, logdet, reduce_inv_quad)
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
-        """Joint draws, ``(S, *batch, m)``, in linear time; if something requires gradients, by the dense matrix."""
+        """Joint draws, ``(S, *batch, m)``, in linear time; with gradients, or of few entries, by the dense matrix."""
         if self._has_gradients():
             return super().zero_mean_mvn_samples(num_samples)
+        if self.shape[-1] <= min(_AS_FIRST + num_samples, _FEW):
+            variances, directions = torch.linalg.eigh(self.to_dense())  # a Cholesky factor would need jitter
+            root = directions * variances.clamp(min=0.0).sqrt().unsqueeze(-2)
+            normal = torch.randn(*self.shape[:-1], num_samples, dtype=root.dtype)
+            return (root @ normal).movedim(-1, 0).detach()
         draws, batch = [], self.batch_shape
         for index, cells, posterior in self._posteriors():
             drawn = posterior.draw(num_samples).flatten(1)[:, cells]

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from linear_operator import LinearOperator
+from linear_operator.operators import RootLinearOperator, TriangularLinearOperator
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from cgp.functional.linalg import closed, differentiable_once
 
 if TYPE_CHECKING:
     from .markov import MarkovLinearOperator
 
-__all__ = ["MarkovRootLinearOperator"]
+__all__ = ["MarkovRootLinearOperator", "RootedLinearOperator", "TriangularRootLinearOperator"]
 
 
 class MarkovRootLinearOperator(LinearOperator):
@@ -54,7 +56,8 @@ class MarkovRootLinearOperator(LinearOperator):
         for index, member in self.covariance._members(batch):
             parts.append(member.entries(apply(member.root(), member.table(columns[index].double()))))
         result = torch.stack(parts).reshape(columns.shape).to(rhs)
-        return result.squeeze(-1) if rhs.dim() == 1 else result
+        result = result.squeeze(-1) if rhs.dim() == 1 else result
+        return closed([result], (rhs, *self.representation()))[0]
 
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
         sides = (right_vecs, left_vecs) if self.transposed else (left_vecs, right_vecs)
@@ -70,15 +73,31 @@ class MarkovRootLinearOperator(LinearOperator):
         return self.__class__(self.covariance._permute_batch(*dims), self.transposed)
 
 
+class TriangularRootLinearOperator(TriangularLinearOperator):
+    """A triangular root, whose gradients are the root's own."""
+
+    def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
+        return self._tensor._bilinear_derivative(left_vecs, right_vecs)
+
+
+class RootedLinearOperator(RootLinearOperator):
+    r"""The covariance of a root, :math:`RR^\top`, whose gradients are the root's own."""
+
+    def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
+        sides = (left_vecs, right_vecs), (right_vecs, left_vecs)
+        parts = [self.root._bilinear_derivative(left, self.root._t_matmul(right)) for left, right in sides]
+        return tuple(None if one is None else one + other for one, other in zip(*parts, strict=True))
+
+
 class _Solve(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tree: Any, rhs: Tensor, *representation: Tensor) -> Tensor:
-        ctx.root = tree(*representation)
+        ctx.root, ctx.like = tree(*representation), (rhs, *representation)
         ctx.solution = ctx.root._solve_columns(rhs.detach())
         return ctx.solution.clone()
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         solved, solution = ctx.root.mT._solve_columns(gradient), ctx.solution
         sides = (each.unsqueeze(-1) if each.dim() == 1 else each for each in (-solved, solution))

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from cgp.functional.linalg import differentiable_once
 
 from .factors import factor_of
 from .filter import Chain
@@ -67,7 +68,7 @@ class _QuadraticForm(torch.autograd.Function):
         return residual.new_tensor(quadratic), residual.new_tensor(ctx.factor.log_determinant)
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, quadratic: Tensor, determinant: Tensor) -> tuple[Tensor | None, ...]:
         slopes = ctx.factor.slopes(ctx.white, float(quadratic), float(determinant))
         return *slopes.gradients(ctx.kinds, ctx.like), None, None, None

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from cgp.functional.linalg import differentiable_once
 
 from .factors import factor_of
 from .filter import Array, Chain
@@ -80,7 +81,7 @@ class _Moments(torch.autograd.Function):
         return torch.as_tensor(mean[..., 0]), torch.as_tensor(ctx.factor.spread()[0])
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, mean: Tensor | None, variance: Tensor | None) -> tuple[Tensor | None, ...]:
         slopes = Slopes.zeros(ctx.chain)
         if mean is not None:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from cgp.functional.linalg import differentiable_once
 from cgp.functional.threads import one_blas_thread
 
 from .factors import factor_of
@@ -137,7 +137,7 @@ class _CovarianceProduct(torch.autograd.Function):
         return torch.as_tensor(values).to(columns)
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         values, parts = ctx.products.parts(_array(gradient))
         slopes = ctx.products.slopes(parts, ctx.parts)._replace(residual=values)
@@ -154,7 +154,7 @@ class _CovarianceSolve(torch.autograd.Function):
         return torch.as_tensor(ctx.solution).to(columns)
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         products, solved = Products(ctx.chain), _solved(ctx.factor, ctx.chain, gradient)
         slopes = products.slopes(products.parts(-solved)[1], products.parts(ctx.solution)[1])

@@ -32,8 +32,9 @@ class DTCVariationalStrategy(Module):
     .. math:: q(u) = N(\Lambda^{-1}A(y - \mu)/\sigma^2,\; \Lambda^{-1}), \qquad
         f(x) \mid y \sim N\big(\mu + a^\top \Lambda^{-1}A(y - \mu)/\sigma^2,\; \delta(x) + a^\top \Lambda^{-1}a\big)
 
-    with :math:`\delta` the prior variance that the inducing inputs do not explain, kept as a diagonal (DTC's test
-    conditional). An ``ApproximateGP`` of it trains by ``VariationalELBO`` on the whole data: Titsias' bound.
+    with :math:`\delta` the prior variance that the inducing inputs do not explain, kept as a diagonal: means and
+    variances are DTC's, which has its covariances, too; joint draws are rough where it is not small, as FITC's. An
+    ``ApproximateGP`` of it trains by ``VariationalELBO`` on the whole data: Titsias' bound.
 
     Args:
         covar_module: a kernel.

@@ -64,6 +64,7 @@ def sections(methods: Methods, *, without: Collection[str] = ()) -> Iterator[Sec
         for key, results in methods.items() if name not in without else ():
             figure = draw(key, methods)
             if figure is not None:
+                figure.suptitle(results[0].label, fontsize=8, x=0.01, ha="left")
                 panels.append(Panel(f"{name}-{key.replace('/', '-')}", results[0].label, as_png(figure)))
         if panels:
             yield Section(name, title, sentence, panels)

@@ -7,6 +7,7 @@ table of what was reached, and after which share of softmax's steps and time its
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from csv import DictReader
 from functools import partial
@@ -122,6 +123,7 @@ def learning_curves(
                 points += _curve(data, depth, name, seed, epochs=epochs, count=count, rate=rate)
                 points.sort(key=lambda point: (point.data, point.depth))
                 write_csv(csv, [point._asdict() for point in points])
+                sys.stderr.write(f"{data}, layers {depth}, {name}, seed {seed}: done\n")
         console_of_width(160).print(Fitted(table([p for p in points if (p.data, p.depth) == (data, depth)])))
     figure = _figure([point for point in points if point.data == data])
     write_atomically(picture, lambda aside: figure.savefig(aside, format="png", dpi=150))

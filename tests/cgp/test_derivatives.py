@@ -4,12 +4,16 @@ from functools import partial
 
 import pytest
 import torch
-from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import ZeroMean
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.models import ExactGP
 from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 
-from cgp.kernels import BASE_KERNELS, CorrelatedKernel, HadamardCorrelatedKernel
+from cgp.kernels import BASE_KERNELS, CorrelatedKernel, HadamardCorrelatedKernel, Markov
 from cgp.regression import (
     CorrelatedGPRegression,
     CorrelatedGPRegressor,
@@ -122,3 +126,82 @@ def test_derivatives_once_and_twice(name):
     x = torch.randn(2, 2, dtype=torch.float64, requires_grad=True)
     assert gradcheck(partial(outputs, model), (x,))
     assert gradgradcheck(partial(outputs, model), (x,))
+
+
+class MarkovGP(ExactGP):
+    def __init__(self) -> None:
+        super().__init__(torch.arange(5.0).double(), torch.arange(5.0).double().sin(), GaussianLikelihood())
+        self.mean_module, self.covar_module = ZeroMean(), Markov(ScaleKernel(MaternKernel(2.5)))
+        self.double()
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def of_prediction(read):
+    model = MarkovGP().eval()
+    return lambda x: read(model(x)).sum()
+
+
+def of_covariance(read):
+    kernel = Markov(MaternKernel(2.5)).double()
+    return lambda x: read(kernel(x).evaluate_kernel().add_jitter(0.1)).sum()
+
+
+def square_of(factor, rhs):
+    return (factor @ rhs).square()
+
+
+RHS = torch.arange(1.0, 4.0, dtype=torch.float64)[:, None]
+CLOSED = {
+    "mean": (of_prediction, lambda p: p.mean),
+    "variance": (of_prediction, lambda p: p.variance),
+    "covariance": (of_prediction, lambda p: p.covariance_matrix),
+    "product of a prediction": (of_prediction, lambda p: p.lazy_covariance_matrix @ RHS),
+    "draw": (of_prediction, lambda p: p.rsample()),
+    "solve": (of_covariance, lambda K: K.solve(RHS)),
+    "logdet": (of_covariance, lambda K: K.logdet()),
+    "matmul": (of_covariance, lambda K: square_of(K, RHS)),
+    "forms": (of_covariance, lambda K: sum(K.inv_quad_logdet(RHS, logdet=True))),
+    "cholesky": (of_covariance, lambda K: square_of(K.cholesky(), RHS)),
+    "root": (of_covariance, lambda K: square_of(K.root_decomposition(), RHS)),
+    "solve by a root": (of_covariance, lambda K: K.cholesky().solve(RHS)),
+    "sum with a dense one": (of_covariance, lambda K: square_of(K + torch.ones(3, 3).double(), RHS)),
+}
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_second_derivatives_of_markov_are_refused(name):
+    make, read = CLOSED[name]
+    function = make(read)
+    x = torch.tensor([0.5, 1.7, 2.2], dtype=torch.float64, requires_grad=True)
+    (plain,) = torch.autograd.grad(function(x), x)
+    torch.manual_seed(0)
+    (first,) = torch.autograd.grad(function(x), x, create_graph=True)
+    assert name == "draw" or torch.allclose(first, plain)
+    with pytest.raises(RuntimeError, match="second derivatives: .* use the dense kernel"):
+        torch.autograd.grad(first.sum(), x)
+
+
+def test_second_derivatives_of_an_evidence_are_refused():
+    model = MarkovGP()
+    evidence = ExactMarginalLogLikelihood(model.likelihood, model)
+    regressor = CorrelatedGPRegression(rows(data()[0]), data()[1], 2).double()
+    for value, parameters in (
+        (evidence(model(*model.train_inputs), model.train_targets), model.parameters()),
+        (regressor.log_evidence(), regressor.parameters()),
+    ):
+        varied = [each for each in parameters if each.requires_grad]
+        slopes = torch.autograd.grad(value, varied, create_graph=True, allow_unused=True)
+        for slope in [each for each in slopes if each is not None]:
+            with pytest.raises(RuntimeError, match="second derivatives: .* differences"):
+                torch.autograd.grad(slope.sum(), varied, retain_graph=True, allow_unused=True)
+
+
+def test_root_of_a_markov_covariance_has_its_gradients():
+    x = torch.tensor([0.5, 1.7, 2.2], dtype=torch.float64, requires_grad=True)
+    slopes = []
+    for kernel in (MaternKernel(2.5).double(), Markov(MaternKernel(2.5)).double()):
+        root = kernel(x).evaluate_kernel().add_jitter(0.1).root_decomposition()
+        slopes += torch.autograd.grad(square_of(root, RHS).sum(), x)
+    assert torch.allclose(*slopes)

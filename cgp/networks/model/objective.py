@@ -42,8 +42,8 @@ class CategoricalLikelihood(Likelihood):
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
-        if num_classes < 2:
-            raise ValueError(f"num_classes: expected at least 2, got {num_classes}")
+        if getattr(num_classes, "__index__", None) is None or num_classes < 2:  # a string, say
+            raise ValueError(f"num_classes: expected at least 2, got {num_classes!r}")
         self.num_classes = num_classes
 
     def forward(self, function_samples: Tensor, *args: Any, **kwargs: Any) -> Categorical:

@@ -19,10 +19,9 @@ import torch
 from gpytorch.kernels import AdditiveKernel
 from linear_operator import to_dense
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from cgp.functional.gaussians import lazy
-from cgp.functional.linalg import NotPositiveDefiniteError, cholesky, solve_lower
+from cgp.functional.linalg import NotPositiveDefiniteError, cholesky, differentiable_once, solve_lower
 from cgp.kernels.base_kernels import base_gram
 from cgp.kernels.canonical_kernel import process_numbers, rows_of
 from cgp.regression.covariances.rows import has_common_inputs
@@ -303,14 +302,14 @@ class _Evidence(torch.autograd.Function):
     def forward(ctx: Any, grams: Tensor, precision: Tensor, pull: Tensor) -> Tensor:
         roots, projected, factor = _factored(grams, precision, pull)
         ctx.save_for_backward(grams, roots, projected, factor)
-        ctx.shapes = grams.shape, precision.shape, pull.shape
+        ctx.like = grams, precision, pull
         u = projected.flatten(-2)
         whitened = solve_lower(factor, u.unsqueeze(-1))
         quadratic = u.square().sum(-1) - whitened.square().sum((-2, -1))
         return 0.5 * quadratic - factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
         grams, roots, projected, factor = ctx.saved_tensors
         shape = projected.shape[-2:]
@@ -327,7 +326,7 @@ class _Evidence(torch.autograd.Function):
         of_precision = -(mean.unsqueeze(-1) * mean.unsqueeze(-2) + covariance)
         half = 0.5 * gradient[..., None, None, None]
         slopes = half * of_grams, half * of_precision, gradient[..., None, None] * mean
-        return tuple(slope.sum_to_size(size) for slope, size in zip(slopes, ctx.shapes, strict=True))
+        return tuple(slope.sum_to_size(each.shape) for slope, each in zip(slopes, ctx.like, strict=True))
 
 
 def _factored(grams: Tensor, precision: Tensor, pull: Tensor) -> tuple[Tensor, Tensor, Tensor]:

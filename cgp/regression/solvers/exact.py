@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from cgp.functional.correlated import ExactPosterior, ObservedKeys
 from cgp.functional.gaussians import log_normal
-from cgp.functional.linalg import cholesky, log_determinant, solve_lower
+from cgp.functional.linalg import cholesky, differentiable_once, log_determinant, solve_lower
 from cgp.regression.covariances.rows import (
     dense_covariance,
     grid_covariances,
@@ -210,7 +209,7 @@ def dense_log_evidence(covariance: Tensor, residual: Tensor) -> Tensor:
         >>> dense_log_evidence(torch.eye(1), torch.zeros(1))
         tensor(-0.9189)
     """
-    return _Dense.apply(covariance, residual)
+    return _Dense.apply(covariance, residual, covariance[..., 0, 0].clone())
 
 
 def mixed_places(inputs: Tensor, outputs: Tensor, sizes: tuple[int, int]) -> Tensor:
@@ -264,16 +263,17 @@ def mixed_log_evidence(grams: Tensor, mixing: Tensor, noise: Tensor, residual: T
 
 class _Dense(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, covariance: Tensor, residual: Tensor) -> Tensor:
+    def forward(ctx: Any, covariance: Tensor, residual: Tensor, entry: Tensor) -> Tensor:
         value, *kept = _evidence(covariance, residual)
+        ctx.like = entry, residual  # an entry, as all of the covariance would be kept
         ctx.save_for_backward(*kept)
         return value
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    @differentiable_once
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         slope, weights = _slope(*ctx.saved_tensors)
-        return slope.mul_(0.5 * gradient[..., None, None]), -gradient.unsqueeze(-1) * weights
+        return slope.mul_(0.5 * gradient[..., None, None]), -gradient.unsqueeze(-1) * weights, None
 
 
 class _Mixed(torch.autograd.Function):
@@ -284,11 +284,11 @@ class _Mixed(torch.autograd.Function):
         covariance.diagonal(dim1=-2, dim2=-1).add_(noise)
         value, *kept = _evidence(covariance, residual)
         ctx.save_for_backward(grams, mixing, places, *kept)
-        ctx.shapes = noise.shape, residual.shape
+        ctx.like = grams, mixing, noise, residual
         return value
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         grams, mixing, places, *kept = ctx.saved_tensors
         slope, weights = _slope(*kept)
@@ -300,9 +300,8 @@ class _Mixed(torch.autograd.Function):
         of_mixing = (grams.flatten(-2) @ pairs.mT).unflatten(-1, mixing.shape[-2:]) * half[..., None, None, None]
         of_noise = slope.diagonal(dim1=-2, dim2=-1) * half.unsqueeze(-1)
         of_residual = -gradient.unsqueeze(-1) * weights
-        shapes = grams.shape, mixing.shape, *ctx.shapes
         slopes = of_grams, of_mixing, of_noise, of_residual
-        return *(value.sum_to_size(shape) for value, shape in zip(slopes, shapes, strict=True)), None
+        return *(value.sum_to_size(each.shape) for value, each in zip(slopes, ctx.like, strict=True)), None
 
 
 def _evidence(covariance: Tensor, residual: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,9 +24,11 @@ __all__ = ["find_tables", "table", "table_rows"]
 
 Format = Literal["terminal", "markdown", "csv"]
 _NOTHING = "–"
+_REDUCED = re.compile(r"[\d,]+ of [\d,]+ train ")
 _LEGEND = (
-    "Printed by the paper above ours; mean ± standard deviation over seeds; bold: best of ours. Numbers in the last "
-    "column name the deviations from the paper."
+    "Printed by the paper above ours; mean ± standard deviation over seeds; bold: best of ours where it has several "
+    "seeds. Numbers in the last column name the deviations from the paper; reduced are settings with fewer training "
+    "examples than it has."
 )
 
 
@@ -72,7 +75,7 @@ def table(
     except ValueError as error:
         if out is not None or format == "csv":  # a file would lose the numbers of ours that it has
             raise
-        sys.stderr.write(f"printed numbers only: {error}\n")
+        sys.stderr.write(f"printed numbers only, recorded ones of ours are in docs/results/papers: {error}\n")
         complete = []
     of_names = _measured(specs, complete, protocol)
     if name == "list":
@@ -136,7 +139,9 @@ def _pivot(setting: str, measured: Sequence[Row], number: Mapping[str, int]) -> 
         lines.append(
             [Cell(label), *(ours[row.metric][method] for row in of_method), Cell(str(seeds or _NOTHING)), Cell(notes)]
         )
-    return Grid(["Method", *map(_title, metrics), "Seeds", "Notes"], lines, title=setting)
+    reduced = any(_REDUCED.match(word) for row in measured for word in row.deviations)
+    title = f"{setting}, reduced" if reduced else setting
+    return Grid(["Method", *map(_title, metrics), "Seeds", "Notes"], lines, title=title)
 
 
 def _column(measured: Sequence[Row]) -> dict[str, Cell]:
@@ -144,7 +149,8 @@ def _column(measured: Sequence[Row]) -> dict[str, Cell]:
     first = measured[0]
     numbers = {row.method: Statistic(row.ours, row.ours_sd) for row in measured}
     undefined = {row.method: Cell("undefined") for row in measured if row.seeds and math.isnan(row.ours)}
-    return cells(numbers, METRICS[first.metric].better, first.scale, first.digits) | undefined
+    shown = cells(numbers, METRICS[first.metric].better, first.scale, first.digits) | undefined
+    return {row.method: shown[row.method]._replace(best=shown[row.method].best and row.seeds > 1) for row in measured}
 
 
 def _title(row: Row) -> str:

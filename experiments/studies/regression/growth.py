@@ -71,12 +71,17 @@ def growth(
         write_atomically(out / "regression-growth.png", growth_figure(rows).savefig)
 
 
-_TASKS = ("evidence and gradient", "fill", "update and forecast")
+_TASKS = ("evidence and gradient", "evidence", "fill", "update and forecast")
 """Those in the picture: the others would be lines over these."""
 
 _COLUMNS = ("evaluation_seconds", "memory_mb")
-_PACKAGES = {"cgp": "cgp's regressor", "ExactGP": "GPyTorch's ExactGP with cgp's Markov", "tinygp": "tinygp"}
-_MARKERS = dict(zip(_PACKAGES, "oD^", strict=True))
+_PACKAGES = {
+    "cgp": "cgp's regressor",
+    "ExactGP": "GPyTorch's ExactGP with cgp's Markov",
+    "tinygp": "tinygp",
+    "celerite2": "celerite2",
+}
+_MARKERS = dict(zip(_PACKAGES, "oD^s", strict=True))
 
 
 def table(size: int, outputs: int) -> tuple[Array, Array]:
@@ -92,7 +97,7 @@ def growth_figure(rows: Sequence[Row]) -> Figure:
     """CPU seconds against rows, in logarithms: a panel per task, a colour per package, dashes for several outputs."""
     lines = [line for line in _lines(rows) if _task(line[0]["method"]) in _TASKS]
     tasks = [task for task in _TASKS if any(_task(line[0]["method"]) == task for line in lines)]
-    figure = Figure(figsize=(7.0, 3.0), layout="constrained")
+    figure = Figure(figsize=(8.0, 3.0), layout="constrained")
     if not tasks:
         return figure
     drawn: dict[str, Line2D] = {}

@@ -13,7 +13,7 @@ import cgp
     ("make", "options", "message"),
     [
         (cgp.CGPAttention, {"coupling": "two"}, "coupling: expected one of"),
-        (cgp.CGPAttention, {"objective": "map"}, "objective: expected one of"),
+        (cgp.CGPAttention, {"objective": "map"}, r"objective: expected one of \(None, 'marginal'"),
         (cgp.CGPAttention, {"noise": 0.0}, "noise: expected a variance of at least 1e-06, got 0.0"),
         (cgp.CGPAttention, {"noise": float("nan")}, "noise: expected"),
         (cgp.CGPAttention, {"kernel": "cosine"}, "kernel: expected one of"),
@@ -70,6 +70,11 @@ def test_bad_options_are_refused(make, options, message):
 def test_an_unknown_option_says_what_may_be_meant(make, option, message):
     with pytest.raises(TypeError, match=message):
         make(12, 3, **{option: "rbf"})
+
+
+def test_a_number_of_heads_is_a_number():
+    with pytest.raises(ValueError, match="embed_dim, num_heads: expected .* got 16 and '4'"):
+        cgp.CGPAttention(16, "4")
 
 
 def test_a_subclass_may_take_any_option():

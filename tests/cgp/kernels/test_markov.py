@@ -26,7 +26,9 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihoo
 from gpytorch.models import ExactGP
 
 from cgp.kernels import DampedOscillatorKernel, IntegratedWienerKernel, Markov, leave_out_missing
+from cgp.operators import markov_posterior
 from cgp.statespace.kernels import MarkovKernel
+from cgp.statespace.posterior import StateSpacePosterior
 from cgp.statespace.processes import MarkovProcess
 
 CLOSE = partial(torch.testing.assert_close, rtol=1e-8, atol=1e-8)
@@ -384,8 +386,10 @@ def test_batches(same):
         CLOSE(linear.variance, dense.variance)
 
 
-def test_draws_are_of_the_posterior():
-    """Within six standard errors of every mean and covariance."""
+@pytest.mark.parametrize("few", [128, 0])
+def test_draws_are_of_the_posterior(few, monkeypatch):
+    """Within six standard errors of every mean and covariance, by the dense matrix of few entries or the smoother."""
+    monkeypatch.setattr(markov_posterior, "_FEW", few)
     _, linear, _, _, new = pair("matern32")
     count = 20_000
     with torch.no_grad():
@@ -400,6 +404,15 @@ def test_draws_are_of_the_posterior():
         variance = covariance.diagonal()
         spread = ((variance[:, None] * variance + covariance**2) / count).sqrt()
         assert ((draws.T.cov() - covariance).abs() <= 6 * spread).all()
+
+
+def test_draws_of_few_entries_go_through_the_rows_once(monkeypatch):
+    """And entries that repeat, whose covariance is singular, need no jitter."""
+    _, linear, _, _, new = pair("matern32")
+    monkeypatch.delattr(StateSpacePosterior, "draw")
+    with torch.no_grad():
+        draws = linear.eval()(torch.cat([new[:2], new[:2]])).sample(torch.Size([3]))
+    CLOSE(draws[:, :2], draws[:, 2:], atol=1e-6)
 
 
 def test_sums_and_scales_of_markov_kernels():

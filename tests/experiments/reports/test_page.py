@@ -12,8 +12,9 @@ from cgp.networks.tasks.metrics import auroc
 from cgp.plotting.curves import score_limits
 from experiments.evaluation import classification_report, uncertainty
 from experiments.evaluation.paired import mean_difference
+from experiments.reports import figures
 from experiments.reports.answer import _standing, _than, answer, findings
-from experiments.reports.figures import _totals, _uncertainty, _withhold
+from experiments.reports.figures import _totals, _uncertainty, _withhold, sections
 from experiments.reports.page import report
 from experiments.reports.scores import Statistic, methods, score
 from tests.experiments.reports.saved import confident, find_runs, random_logits, write_run
@@ -285,3 +286,11 @@ def test_pictures_say_what_is_grey_and_begin_where_scores_do(results):
     (limits,) = {ax.get_xlim() for ax in panels}
     totals = [group for runs in results.values() for group in _totals(runs).values()]
     assert limits == score_limits(np.concatenate(totals), panels[0].get_xscale())
+
+
+def test_each_picture_names_its_method(results, monkeypatch):
+    titles = []
+    monkeypatch.setattr(figures, "as_png", lambda figure: titles.append(figure.get_suptitle()) or b"")
+    panels = [panel for section in sections(results) for panel in section.panels]
+    assert panels
+    assert titles == [panel.caption for panel in panels]

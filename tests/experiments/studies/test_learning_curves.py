@@ -23,7 +23,8 @@ def test_points_picture_and_table(tmp_path, capsys):
     ]
     assert all(0.0 <= float(p["accuracy"]) <= 1.0 and float(p["seconds"]) > 0.0 for p in points)
     assert files["picture"].stat().st_size > 5000
-    shown = capsys.readouterr().out
+    shown, told = capsys.readouterr()
+    assert told.splitlines()[-1] == "digits, layers 1, cgp weights, former start, seed 1: done"
     assert all(
         re.search(rf"^ ?{re.escape(name)} +\d", shown, re.MULTILINE)
         for name in ("softmax", "CGP (weights), former start")

@@ -244,6 +244,7 @@ def test_gaussian_averages_log_densities_over_draws(sample):
     ("call", "message"),
     [
         (lambda: CategoricalLikelihood(1), "num_classes: expected at least 2"),
+        (lambda: CategoricalLikelihood("ten"), "num_classes: expected at least 2, got 'ten'"),
         (lambda: HomoscedasticLikelihood(0), "num_outputs, initial_noise: expected"),
         (lambda: HomoscedasticLikelihood(1, initial_noise=0.0), "num_outputs, initial_noise: expected"),
         (

@@ -98,13 +98,19 @@ def runs(tmp_path, monkeypatch):
     return tmp_path / "runs"
 
 
+def test_one_seed_is_not_the_best_and_reduced_settings_are_named():
+    (grid,) = pivots([made("sgpa", seeds=1, deviations=("10,000 of 45,000 train examples",)), made("cgpt", ours=0.1)])
+    assert grid.title.endswith(", reduced")
+    assert not any(cell.best for row in grid.rows for cell in row)
+
+
 def test_printed_numbers_need_no_runs_but_files_do(tmp_path, capsys):
     table("list", runs=tmp_path)
     shown = capsys.readouterr()
     assert all(name in shown.out for name in TABLES)
     assert (
-        shown.err
-        == f"printed numbers only: runs: expected a folder with complete runs, got {tmp_path}, which has none\n"
+        shown.err == "printed numbers only, recorded ones of ours are in docs/results/papers: "
+        f"runs: expected a folder with complete runs, got {tmp_path}, which has none\n"
     )
     table("cgpt-I", runs=tmp_path, format="markdown")
     assert "SGPA, printed | 28.826 ± 0.982" in capsys.readouterr().out

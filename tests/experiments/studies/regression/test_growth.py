@@ -40,14 +40,14 @@ def test_the_picture_has_a_panel_a_task_and_a_colour_a_package():
     keys = [*((name, 1) for name in names), ("fill", 10), ("ExactGP fill", 10)]
     rows = [{"method": name, "outputs": count, "n": n, "evaluation_seconds": n} for name, count in keys for n in (1, 2)]
     figure = growth_figure(rows)
-    gradient, fill = figure.axes
-    assert [axis.get_title(loc="left") for axis in figure.axes] == ["evidence and gradient", "fill"]
+    gradient, evidence, fill = figure.axes
+    assert [axis.get_title(loc="left") for axis in figure.axes] == ["evidence and gradient", "evidence", "fill"]
     (legend,) = figure.legends
-    packages = ["cgp's regressor", "GPyTorch's ExactGP with cgp's Markov", "tinygp"]
+    packages = ["cgp's regressor", "celerite2", "GPyTorch's ExactGP with cgp's Markov", "tinygp"]
     assert [text.get_text() for text in legend.get_texts()] == packages
     assert [line.get_linestyle() for line in fill.lines] == ["-", "-", "-", "--"]
     assert [text.get_text() for text in fill.texts] == ["10 outputs"]
-    assert len(gradient.lines) == 1
+    assert (len(gradient.lines), len(evidence.lines)) == (1, 2)
 
 
 def test_what_needs_more_memory_is_left_out(tmp_path):
