@@ -885,6 +885,7 @@ def test_warnings_of_uneven_errors_name_a_flag(file, capsys):
         assert advice in said
 
 
+@pytest.mark.filterwarnings("default:totals. 'warm' 2024-01-01 is 10, which takes fills")
 def test_filled_values_have_the_totals_of_another_file(file, tmp_path, capsys):
     full = readings().set_index(pd.date_range("2024-01-01", periods=30, freq="h"))
     days = pd.DataFrame({"date": ["2024-01-01"], "warm": [10.0]})
@@ -900,6 +901,7 @@ def test_filled_values_have_the_totals_of_another_file(file, tmp_path, capsys):
     filled = pd.read_csv(file.with_name("out.csv"))["warm"]
     assert abs(filled[:24].sum() - 10.0) < 1e-9  # as it is written, with two digits
     assert run(file, "--totals", path, "--totals-period", "day", "--totals-means") == 0
+    assert "check its decimal point and units" in capsys.readouterr().err
     assert abs(pd.read_csv(file.with_name("out.csv"))["warm"][:24].mean() - 10.0) < 0.01
     assert full["warm"].notna().sum() == 26
     path.write_text(UNCLEAR)
