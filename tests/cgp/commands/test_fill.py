@@ -373,6 +373,18 @@ def test_rows_that_sums_lack_are_added_by_a_flag(file, capsys):
     assert "rows that the table lacks are added by --every STEP" in capsys.readouterr().err
 
 
+@pytest.mark.filterwarnings("default")
+def test_absent_rows_are_said_before_the_fit_and_once_after_it(file, capsys):
+    """Also where one file has sums and means."""
+    readings().drop(index=20).to_csv(file, index=False)
+    assert run(file, "--sums", "day", file.with_name("sums.csv"), "--mean-columns", "warm") == 0
+    said = capsys.readouterr().err
+    note = "cgp fill: note: --sums: errors are empty where rows are not there: --every 1h adds these rows"
+    assert said.count(note) == 1
+    assert said.index(note) < said.index("filled")
+    assert said.count("is absent and adds nothing") == said.count("of a part of the day only") == 1
+
+
 @pytest.mark.filterwarnings("ignore:table. below 0, where no observed value is:UserWarning")
 def test_the_last_line_says_which_gaps_are_not_written(tmp_path, capsys):
     """Of series below each other: those without a row, where a picture is asked for, and nothing else is refused."""
