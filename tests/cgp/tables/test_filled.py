@@ -355,7 +355,8 @@ def test_a_column_of_an_interval_is_found_by_its_name(imputer):
 def test_sums_become_one_frame(imputer):
     """With the heads of the command line."""
     for found, ends in ((imputer.aggregate("all"), ("", " std")), (imputer.aggregate(level=0.9), None)):
-        frame, ends = found.to_frame(), ends or ("", " std", " low", " high")
+        frame = found.to_frame()
+        ends = ends or ("", " std", " low", " high")
         assert [*frame] == [f"{name}{end}" for name in found.value for end in ends]
         for name in found.value:
             np.testing.assert_array_equal(frame[f"{name} std"], found.std[name])
