@@ -17,7 +17,6 @@ from .terminal import say
 __all__ = [
     "ASKED",
     "add_to",
-    "adding_up",
     "check",
     "check_for",
     "level",
@@ -167,6 +166,8 @@ def check_for(parsed: argparse.Namespace, table: Any) -> None:
                 f"cgp fill: warning: {flag}: {rows_repeat} a time with other values, and each value counts: "
                 "take out of the file what is no reading of its own, or say --repeats"
             )
+        if given is not None and (step := table.pieces.assembled.absent):
+            say(f"cgp fill: note: {flag}: errors are empty where rows are not there: --every {step} adds these rows")
         if given is None or period_of(given[0]) is None:
             continue
         if not isinstance(table.frame.index, pd.DatetimeIndex):
@@ -298,21 +299,10 @@ def read_totals(parsed: argparse.Namespace, table: Any, known: Any) -> dict[str,
     if strange:
         raise ValueError(
             f"{parsed.totals.name}: expected columns of {parsed.table.name} that have values, {[*table.frame]}, "
-            f"or none at all, got {strange}"
+            f"or none at all, got {strange}{meant(strange, table.frame)}"
         )
     sums = frame.set_axis(periods, axis=0)
     return {"totals": {name: KnownTotals(sums[name], mean=parsed.totals_means) for name in sums}}
-
-
-def adding_up(filled: Any, table: Any, totals: dict[str, Any]) -> Any:
-    """What is filled, so rounded where totals are known that it adds up to them as it is written."""
-    if not totals:
-        return filled
-    from cgp.tables.known import rounded
-
-    digits = {name: table.precision(name) for name in totals["totals"]}
-    plain = {name: each.decimals for name, each in digits.items() if not each.significant}
-    return rounded(filled, table.frame, totals["totals"], plain)
 
 
 def _periods(parsed: argparse.Namespace, known: Any) -> Any:

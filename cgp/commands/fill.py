@@ -148,8 +148,8 @@ def run(parsed: argparse.Namespace) -> None:
     table = _read(parsed, () if known is None else [*known.frame])
     answers.check_for(parsed, table)
     totals = answers.read_totals(parsed, table, known)
+    from cgp.tables import CorrelatedGPImputer, adding_up
     from cgp.tables.frames.files.options import as_flags
-    from cgp.tables.imputer import CorrelatedGPImputer
 
     transforms = _transforms(parsed.transforms, [name for name in table.frame if name not in table.inputs])
     options = {"transforms": transforms, **_cycles(parsed.periods), "random_state": parsed.seed}
@@ -165,7 +165,7 @@ def run(parsed: argparse.Namespace) -> None:
         say(f"transformed: {imputer.transforms_}")
     with said_together():
         filled = imputer.transform(table.frame)
-        table.write(answers.adding_up(filled, table, totals), parsed.out)
+        table.write(adding_up(filled, table, **totals), parsed.out)
         if parsed.std is not None:
             table.write_errors(imputer.std_, parsed.std)
         write_picture(lambda: imputer.plot(level=answers.level(parsed) or 0.95)[0].figure, parsed.picture)

@@ -101,15 +101,16 @@ def shown_by(command: str) -> Callable[..., None]:
 
 @contextmanager
 def said_together() -> Iterator[None]:
-    """Show the warnings of values below 0, of what is filled and of a forecast, as one, and others as they come."""
+    """Show the warnings of values below 0, of what is filled and of a forecast, as one, and others once."""
     from cgp.tables.frames.codes import BelowZeroWarning
 
-    show, found = warnings.showwarning, list[BelowZeroWarning]()
+    show, found, said = warnings.showwarning, list[BelowZeroWarning](), set[str]()
 
     def keep(message: Warning | str, *others: Any, **named: Any) -> None:
         if isinstance(message, BelowZeroWarning):
             found.append(message)
-        else:
+        elif str(message) not in said:
+            said.add(str(message))
             show(message, *others, **named)
 
     warnings.showwarning = keep

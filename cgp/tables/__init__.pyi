@@ -3,7 +3,7 @@ from .frames.files.options import ReadOptions
 from .frames.files.reading import read_table
 from .frames.files.table_file import TableFile
 from .imputer import CorrelatedGPImputer
-from .known import KnownTotals
+from .known import KnownTotals, adding_up
 from .referee.comparison import assess_gaps
 from .referee.report import GapReport
 from .totals import Aggregate
@@ -23,6 +23,7 @@ __all__ = [
     "TableFile",
     "Transform",
     "YeoJohnson",
+    "adding_up",
     "assess_gaps",
     "read_table",
 ]

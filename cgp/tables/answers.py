@@ -148,7 +148,8 @@ class Answers:
 
         .. math:: \frac{y_{ip} - \mu_{-ip}}{s_{-ip}}
 
-        Where the fit is good 95 % are within ± 1.96, and they have no pattern.
+        Where the fit is good 95 % are within ± 1.96, and they have no pattern. Those of a rectified column's zeros do:
+        its values below 0 are not known, and zeros stand for them.
 
         Returns:
             In the form of the table, NaN where nothing was observed, and at gross errors that a long series leaves

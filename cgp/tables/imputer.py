@@ -34,7 +34,7 @@ from .frames import codes
 from .frames.coordinates import YEAR, Axis, offered_periods
 from .frames.panels import PanelForm, is_panel
 from .frames.table import Table, appended, check_is_table, merged, read_table
-from .known import known_sums, warn_of_beyond
+from .known import known_sums, warn_of_beyond, warn_of_far
 from .panel import FilledPanel, Panel, panel_options
 from .tails import Tails, learned_tails, tail_passes
 from .transforms.choice import asked_to_change, check_transforms, chosen_transforms, has_atoms
@@ -156,8 +156,9 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         Warns:
             UserWarning: if a value looks like a code for what is missing, a column with gaps has one value only, or
                 below ten of them and more gaps, or times repeat, or a total reaches over rows before the first or after
-                the last one, which are taken for rows without a value, or leaves nothing for what is missing of a
-                rectified column, or a cycle is visible in a series so short that it is not searched for any.
+                the last one, which are taken for rows without a value, or needs fills far beyond what was observed, or
+                leaves nothing for what is missing of a rectified column, or a cycle is visible in a series so short
+                that it is not searched for any.
         """
         for name in ("conformal_", "panel_", "regressor_", "tails_", "transforms_"):  # of another table
             if hasattr(self, name):
@@ -171,6 +172,7 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         summed = () if sums is None else np.unique(sums.outputs).tolist()
         if sums is not None:
             warn_of_beyond(sums, table)
+            warn_of_far(sums, table)
         codes.check_columns(table.values, table.names, summed)
         codes.warn_of_repeats(table, is_time=self._axis.is_time)
         with threads_for(int(table.known.sum())):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cgp.regression.sums import Sums
-from cgp.spelling import meant
+from cgp.spelling import counted, meant
 from cgp.warning import warn_user
 
 from .frames.table import read_table
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .frames.coordinates import Axis
     from .frames.table import Table
 
-__all__ = ["KnownTotals", "known_sums", "rounded", "warn_of_beyond"]
+__all__ = ["KnownTotals", "adding_up", "known_sums", "rounded", "warn_of_beyond", "warn_of_far"]
 
 Array = NDArray[Any]
 
@@ -28,6 +28,8 @@ _FARTHEST = 1.5  # steps between rows of an interval that has all its rows
 _REGULAR = 0.9  # share of steps that are near their median, in a table that has a step
 _NEAR = 0.3  # of the median step
 _ROUNDING = 1e-6  # of a total
+_FAR = 5.0  # times as far from a column's mean as the farthest mean of as many successive readings
+_STRETCHES, _FEWEST_READINGS = 5, 20  # of such readings that a column has room for; readings that tell of them
 _FEWEST = 3  # rows that have a step
 _ON_STEP = 1e-3  # steps by which rows may be off their places
 _WHOLE = 1e-6  # units of the last decimal by which a value may be below a whole number of them
@@ -107,6 +109,73 @@ def warn_of_beyond(sums: Sums, table: Table) -> None:
                 f"totals: those of {table.names[column]!r} reach over rows that the table does not have, {before} "
                 f"before its first and {after} after its last, which are taken for rows without a value"
             )
+
+
+def warn_of_far(sums: Sums, table: Table) -> None:
+    """Warn of totals that need fills far beyond what was observed, as after a slip of the decimal point.
+
+    What they need on average is compared with the means of as many successive readings, or of a fifth of all.
+
+    Args:
+        sums: known ones.
+        table: n rows, P columns.
+
+    Warns:
+        UserWarning: if there are some; each is named, with what it would be about.
+    """
+    inputs = table.inputs[:, 0]
+    order = np.argsort(inputs, kind="stable")
+    for m in range(len(sums.values)):
+        (terms,) = np.nonzero(sums.sums == m)
+        p, weights = int(sums.outputs[terms[0]]), sums.weights[terms]
+        seen = order[table.known[order, p]]
+        readings, by_place = table.values[seen, p], dict(zip(inputs[seen], table.values[seen, p], strict=True))
+        read = np.array([by_place.get(place, np.nan) for place in sums.places[terms, 0]])
+        gaps = np.isnan(read)
+        if len(readings) < _FEWEST_READINGS or not gaps.any() or (weights <= 0.0).any():
+            continue
+        length, centre = max(min(int(gaps.sum()), len(readings) // _STRETCHES), 1), float(readings.mean())
+        known, share = float((weights * read)[~gaps].sum()), float(weights[gaps].sum())
+        needed, usual = (sums.values[m] - known) / share, np.convolve(readings, np.full(length, 1.0 / length), "valid")
+        word, end = ("largest", np.max) if needed > centre else ("smallest", np.min)
+        if abs(needed - centre) > _FAR * abs(end(usual) - centre):
+            warn_user(
+                f"totals: {sums.names[m]} is {sums.values[m]:g}, which takes fills of {needed:.4g} on average, far "
+                f"from all that was observed: the {word} value is {end(readings):.4g}, the {word} mean of "
+                f"{counted(length, 'reading')} in a row {end(usual):.4g}; with fills at the column's mean the total "
+                f"would be {known + share * centre:.4g}: check its decimal point and units"
+            )
+
+
+def adding_up(filled: Any, file: Any, totals: Any = None) -> Any:
+    r"""A filled table so rounded to the digits of its file that values of known totals add up to them as written.
+
+    Args:
+        filled: by an imputer that was fitted to the file's frame with the totals.
+        file: that :func:`.read_table` has read.
+        totals: as of the fit, of all rows alike; None for none.
+
+    Returns:
+        What ``file.write`` is given.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import pandas as pd
+        >>> from cgp.tables import read_table
+        >>> path = Path(tempfile.mkdtemp()) / "rain.csv"
+        >>> _ = path.write_text("\n".join(["day,mm", "2024-03-01,1.3", "2024-03-02,", "2024-03-03,", "2024-03-04,"]))
+        >>> file = read_table(path)
+        >>> known = pd.Series([2.3], index=pd.PeriodIndex(["2024-03-01"], freq="4D"))
+        >>> adding_up(file.frame.fillna(1 / 3), file, {"mm": known})["mm"].tolist()
+        [1.3, 0.4, 0.3, 0.3]
+    """
+    if totals is None:
+        return filled
+    names = [name for name in file.frame if name not in file.inputs]
+    digits = {name: file.precision(name) for name in names}
+    plain = {name: each.decimals for name, each in digits.items() if not each.significant}
+    return rounded(filled, file.frame, totals, plain)
 
 
 def rounded(filled: Any, given: Any, totals: Any, decimals: Mapping[Any, int]) -> Any:

@@ -85,6 +85,27 @@ class Aggregate(_Moments):
         """The parts of a column beside each other, by its name; by number, those of the tuple."""
         return column_of(self, key, self._ends()) if is_name(key) else super().__getitem__(key)
 
+    def to_frame(self) -> Any:
+        """All parts as one frame of pandas, as ``cgp fill --sums`` writes them: ``to_frame().to_csv("sums.csv")``.
+
+        Returns:
+            Columns such as "ozone" and "ozone std", with a level "ozone low" and "ozone high", and "absent rows" where
+            some are; a row for each bin.
+
+        Raises:
+            ValueError: if the table was an array.
+        """
+        if not hasattr(self.value, "iloc"):
+            raise ValueError(f"to_frame: expected sums of a table of pandas, got {type(self.value).__name__}")
+        import pandas as pd
+
+        named = {"": self.value, " std": self.std}
+        if self.lower is not None:
+            named |= {" low": self.lower, " high": self.upper}
+        parts = {end: part if hasattr(part, "columns") else part.to_frame() for end, part in named.items()}
+        frame = pd.DataFrame({f"{name}{end}": part[name] for name in parts[""] for end, part in parts.items()})
+        return frame.assign(**{"absent rows": self.absent}) if np.any(self.absent) else frame
+
     def _ends(self) -> dict[str, Any]:
         return {} if self.lower is None else {"lower": self.lower, "upper": self.upper}
 

@@ -165,13 +165,19 @@ class Table(NamedTuple):
 
 
 def check_is_table(given: Any) -> None:
-    """Refuse what is no table: a path, nothing, a number, a mapping."""
+    """Refuse what is no table: a path, nothing, a number, a mapping; and names of columns that come twice."""
     if isinstance(given, str | PathLike):
         raise ValueError(
             f"X: expected a table, got a path: cgp.tables.read_table({str(given)!r}).frame is the table of a file"
         )
     if given is None or isinstance(given, Number | Mapping):
         raise ValueError(f"X: expected a table: a frame or a series of pandas, or an array (n, k), got {given!r}")
+    columns = getattr(given, "columns", None)
+    if columns is not None and not columns.is_unique:
+        twice = list(dict.fromkeys(columns[columns.duplicated()]))
+        raise ValueError(
+            f"X: expected columns of different names, got {twice} more than once: rename them, or drop one"
+        )
 
 
 def input_columns(inputs: Any) -> list[Any]:

@@ -309,7 +309,7 @@ class GapReport:
         rows = [[f"95 % intervals of {self.method}", "coverage", "width", "conformal coverage", "width"]]
         for label, scores in self.intervals().items():
             values = [scores[name] for name in ("coverage", "width", "conformal_coverage", "conformal_width")]
-            rows.append([_described(label), *(f"{value:.3f}" for value in values)])
+            rows.append([_described(label), *(f"{value:.3f}" if np.isfinite(value) else "none" for value in values)])
         return rows
 
     def _advice(self) -> str:

@@ -373,6 +373,18 @@ def test_rows_that_sums_lack_are_added_by_a_flag(file, capsys):
     assert "rows that the table lacks are added by --every STEP" in capsys.readouterr().err
 
 
+@pytest.mark.filterwarnings("default")
+def test_absent_rows_are_said_before_the_fit_and_once_after_it(file, capsys):
+    """Also where one file has sums and means."""
+    readings().drop(index=20).to_csv(file, index=False)
+    assert run(file, "--sums", "day", file.with_name("sums.csv"), "--mean-columns", "warm") == 0
+    said = capsys.readouterr().err
+    note = "cgp fill: note: --sums: errors are empty where rows are not there: --every 1h adds these rows"
+    assert said.count(note) == 1
+    assert said.index(note) < said.index("filled")
+    assert said.count("is absent and adds nothing") == said.count("of a part of the day only") == 1
+
+
 @pytest.mark.filterwarnings("ignore:table. below 0, where no observed value is:UserWarning")
 def test_the_last_line_says_which_gaps_are_not_written(tmp_path, capsys):
     """Of series below each other: those without a row, where a picture is asked for, and nothing else is refused."""
@@ -885,6 +897,7 @@ def test_warnings_of_uneven_errors_name_a_flag(file, capsys):
         assert advice in said
 
 
+@pytest.mark.filterwarnings("default:totals. 'warm' 2024-01-01 is 10, which takes fills")
 def test_filled_values_have_the_totals_of_another_file(file, tmp_path, capsys):
     full = readings().set_index(pd.date_range("2024-01-01", periods=30, freq="h"))
     days = pd.DataFrame({"date": ["2024-01-01"], "warm": [10.0]})
@@ -900,6 +913,7 @@ def test_filled_values_have_the_totals_of_another_file(file, tmp_path, capsys):
     filled = pd.read_csv(file.with_name("out.csv"))["warm"]
     assert abs(filled[:24].sum() - 10.0) < 1e-9  # as it is written, with two digits
     assert run(file, "--totals", path, "--totals-period", "day", "--totals-means") == 0
+    assert "check its decimal point and units" in capsys.readouterr().err
     assert abs(pd.read_csv(file.with_name("out.csv"))["warm"][:24].mean() - 10.0) < 0.01
     assert full["warm"].notna().sum() == 26
     path.write_text(UNCLEAR)

@@ -7,7 +7,7 @@ from scipy.stats import norm
 
 from cgp import CorrelatedGPImputer
 from cgp.regression import MultiScale
-from cgp.tables import read_table
+from cgp.tables import Aggregate, read_table
 from tests.cgp.tables.test_imputer import QUICK, frame
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -350,3 +350,23 @@ def test_a_column_of_an_interval_is_found_by_its_name(imputer):
     assert [*imputer.forecast(2)["b"]] == ["mean", "std", "lower", "upper"]
     with pytest.raises(KeyError, match="expected a field, such as .lower, of what has no columns, got 'b'"):
         CorrelatedGPImputer(**QUICK).fit(frame().to_numpy()).interval(0.8)["b"]
+
+
+def test_sums_become_one_frame(imputer):
+    """With the heads of the command line."""
+    for found, ends in ((imputer.aggregate("all"), ("", " std")), (imputer.aggregate(level=0.9), None)):
+        frame = found.to_frame()
+        ends = ends or ("", " std", " low", " high")
+        assert [*frame] == [f"{name}{end}" for name in found.value for end in ends]
+        for name in found.value:
+            np.testing.assert_array_equal(frame[f"{name} std"], found.std[name])
+    lacking = Aggregate(found.value, found.std, absent=pd.Series([2], found.value.index)).to_frame()
+    assert lacking["absent rows"].tolist() == [2]
+    with pytest.raises(ValueError, match="expected sums of a table of pandas, got ndarray"):
+        Aggregate(np.ones((1, 1)), np.ones((1, 1))).to_frame()
+
+
+def test_columns_of_one_name_are_refused():
+    frame = pd.DataFrame(np.ones((9, 3)), columns=["a", "b", "a"])
+    with pytest.raises(ValueError, match=r"X: expected columns of different names, got \['a'\] more than once"):
+        CorrelatedGPImputer().fit(frame)

@@ -1,15 +1,17 @@
 """Totals of columns that are known: fits with them, what comes out, and what is refused."""
 
 import copy
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from cgp.regression import MAP, Windows
-from cgp.tables import CorrelatedGPImputer, KnownTotals
+from cgp.tables import CorrelatedGPImputer, KnownTotals, adding_up
+from cgp.tables import read_table as read_file
 from cgp.tables.frames.table import read_table
-from cgp.tables.known import known_sums, rounded, warn_of_beyond
+from cgp.tables.known import known_sums, rounded, warn_of_beyond, warn_of_far
 
 DAYS = 60
 QUICK = {"structure": "coregionalised", "inference": MAP(num_starts=1), "random_state": 0}
@@ -338,3 +340,55 @@ def test_columns_without_totals_or_decimals_are_not_rounded():
     for decimals in ({}, {"flow": 1}):
         pd.testing.assert_frame_equal(rounded(full, frame, totals, decimals), full)
     pd.testing.assert_frame_equal(rounded(full, frame, None, {"rain": 1}), full)
+
+
+def floods():
+    """Two years of days of a river with a flood that is the largest month by far, in a gap."""
+    rng, days = np.random.default_rng(3), pd.date_range("2022-01-01", "2023-12-31")
+    flow = 3.0 + 2.0 * np.cos(np.arange(len(days)) / 58.1) + rng.gamma(0.5, 2.0, len(days))
+    flow[days.slice_indexer("2023-06-08", "2023-06-20")] *= 5.0
+    full = pd.DataFrame({"flow": flow}, index=days)
+    return full, full.assign(flow=full["flow"].where(days.to_period("M") != "2023-06"))
+
+
+@pytest.mark.parametrize("mean", [False, True])
+@pytest.mark.parametrize("factor", [1.0, 10.0, 24.0, 0.1])
+def test_totals_that_need_fills_far_beyond_readings_are_named(factor, mean):
+    """A slip of the decimal point is; the true total of a flood is not."""
+    full, frame = floods()
+    total = full["flow"].groupby(full.index.to_period("M")).agg("mean" if mean else "sum")["2023-06":"2023-06"]
+    table, axis = read_table(frame, None)
+    sums = known_sums({"flow": KnownTotals(total * factor, mean=mean)}, table, axis)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        warn_of_far(sums, table)
+    assert len(found) == (factor > 1.0)
+    if found:
+        said = str(found[0].message)
+        assert f"'flow' 2023-06 is {total.iloc[0] * factor:g}, which takes fills of" in said
+        assert f"the largest value is {frame['flow'].max():.4g}, the largest mean of 30 readings in a row" in said
+
+
+def test_a_fit_names_totals_that_are_far_off():
+    full, frame = series()
+    frame["rain"] = full["rain"].where((full.index < "2023-02-01") | (full.index >= "2023-02-08"))
+    total = pd.Series([10.0 * full["rain"]["2023-02"].sum()], pd.PeriodIndex(["2023-02"], freq="M"))
+    with pytest.warns(UserWarning, match="totals: 'rain' 2023-02 is .* check its decimal point"):
+        CorrelatedGPImputer(**QUICK).fit(frame, totals={"rain": total})
+
+
+def test_a_file_that_is_written_has_the_totals_in_its_digits(tmp_path):
+    """Also beside columns without totals, and inputs; without totals nothing changes."""
+    path = tmp_path / "in.csv"
+    path.write_text(
+        "day,rain,flow\n" + "".join(f"2024-03-{day:02d},,{day}\n" for day in range(1, 8)) + "2024-03-08,0.1,\n"
+    )
+    file = read_file(path)
+    known = pd.Series([1.0], index=pd.PeriodIndex(["2024-03-01"], freq="7D"))
+    filled = file.frame.fillna({"rain": 1.0 / 7.0, "flow": 8.0})
+    assert adding_up(filled, file) is filled
+    sums = []
+    for each in (filled, adding_up(filled, file, {"rain": known})):
+        file.write(each, tmp_path / "out.csv")
+        sums.append(pd.read_csv(tmp_path / "out.csv")["rain"][:7].sum().round(9))
+    assert sums == [0.7, 1.0]

@@ -6,6 +6,8 @@ import re
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from cgp.spelling import counted
+
 from .numbers import form_of_numbers, kind_of, looks_like_number, main_kind
 from .options import ReadOptions, UnclearError, check_columns, option
 from .times import DECIMAL_HOURS, DOTTED_MONTH, TimeForm, Times, looks_like_time, read_times
@@ -304,7 +306,7 @@ def _refuse_odd_ones(column: Any) -> None:
     end = f": say {option('skip_footer', last)} if the table ends above" if last == is_odd.sum() else ": mend them"
     raise UnclearError(
         f"{column.name!r}: expected a time in every row, got {column.iloc[first]!r} in row {first + 1} "
-        f"({is_odd.sum()} rows){end}, or say {option('leave', [str(column.name)])}"
+        f"({counted(int(is_odd.sum()), 'row')}){end}, or say {option('leave', [str(column.name)])}"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cgp.atomic_files import write_aside
-from cgp.spelling import first_of
+from cgp.spelling import counted, first_of
 
 from .assembling import Assembled
 from .columns import Columns
@@ -142,7 +142,7 @@ class TableFile:
         """Write the file with its gaps filled: all else stays as it is, byte for byte in text.
 
         Args:
-            filled: as ``frame``, without gaps.
+            filled: as ``frame``, without gaps; where totals are known, that of :func:`cgp.tables.adding_up`.
             path: of the same kind of file, by its ending.
 
         Raises:
@@ -282,6 +282,6 @@ def _in_cells(times: Any) -> Any:
 
 
 def _said(name: str, values: Any, texts: dict[str, int]) -> str:
-    marks = ", ".join(f"{text!r} {count} times" for text, count in texts.items())
+    marks = ", ".join(f"{text!r} {counted(count, 'time')}" for text, count in texts.items())
     gaps = int(values.isna().sum())
-    return f"{name}: {len(values) - gaps} values, {gaps} missing" + (f" ({marks})" if marks else "")
+    return f"{name}: {counted(len(values) - gaps, 'value')}, {gaps} missing" + (f" ({marks})" if marks else "")

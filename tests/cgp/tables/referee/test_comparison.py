@@ -419,6 +419,13 @@ def test_errors_of_values_only_are_learned_in_the_other_maskings():
     assert not sd[~np.isnan(given)].any()
 
 
+def test_widths_that_few_blocks_leave_open_are_said_to_be_none(report):
+    assert any(np.isinf(each["conformal_width"]) for each in report.intervals().values())
+    said = [line.split()[-1] for line in report.to_text().splitlines() if line.split()]
+    assert "none" in said
+    assert "inf" not in said
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_intervals_of_few_blocks_are_infinite_and_say_what_is_needed(report):
     imputer = report.fitted("linear interpolation")

@@ -111,9 +111,9 @@ def test_what_is_named_is_taken():
         ({"a": HOURS, "b": [*HOURS[1:], HOURS[-1] + pd.Timedelta("9h")]}, "--index a or --index b"),
         (
             {"t": [*HOURS[:71], "Total"], "a": A},
-            "'Total' in row 72 (1 rows): say --skip-footer 1 if the table ends above",
+            "'Total' in row 72 (1 row): say --skip-footer 1 if the table ends above",
         ),
-        ({"t": [*HOURS[:40], "x", *HOURS[41:]], "a": A}, "got 'x' in row 41 (1 rows): mend them"),
+        ({"t": [*HOURS[:40], "x", *HOURS[41:]], "a": A}, "got 'x' in row 41 (1 row): mend them"),
         ({"t": [*HOURS[:40], "", *HOURS[41:]], "a": A}, "expected a time in every row, got '' in row 41"),
         ({"year": np.arange(72) // 2, "a": A}, "'year' grows, but repeats itself: say --long SERIES,year,VALUE"),
         (
