@@ -461,8 +461,8 @@ def _takes(block: type, option: str) -> bool:
 
 
 def _without_subclasses(block: type[Attention]) -> Iterator[type[Attention]]:
-    """The classes of blocks that are no base of others."""
-    subclasses = block.__subclasses__()
+    """The library's own classes of blocks that are no base of others of its own."""
+    subclasses = [each for each in block.__subclasses__() if each.__module__.startswith("cgp.")]
     if not subclasses:
         yield block
     for subclass in subclasses:

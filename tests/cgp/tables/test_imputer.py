@@ -165,7 +165,7 @@ def test_columns_of_one_value_are_warned_of():
         (lambda table: table.assign(when=table.index), "column 'when': expected numbers, got times"),
         (lambda table: table.assign(dead=np.nan), r"got none in \['dead'\]"),
         (lambda table: table.assign(a=np.inf), r"got infinity in \['a'\]"),
-        (lambda table: table.set_axis(["a", "a", "n"], axis=1), "'a' 2 times"),
+        (lambda table: table.set_axis(["a", "a", "n"], axis=1), r"got \['a'\] more than once"),
         (lambda table: table.set_axis(list("ab") * 20), "index: expected times or numbers, got 'a'"),
         (lambda table: table.set_axis([pd.NaT, *table.index[1:]]), "index: expected a value in every row"),
         (lambda table: table.set_index([table.index, "n"]), "index: expected one level, got 2"),
