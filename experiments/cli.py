@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from experiments import mistakes_in_a_line
-from experiments.configuration import Protocol, RunConfig, TrainerConfig
+from experiments.configuration import Protocol, RunConfig, TrainerConfig, each_seed
 
 __all__ = ["COMMANDS", "main", "parsed_of", "parser"]
 
@@ -73,7 +73,7 @@ def sweep(
     """
     from experiments.runs.parsing import resolve_rows
 
-    configs = resolve_rows(rows, _seeds(seeds), *over)
+    configs = resolve_rows(rows, each_seed(seeds), *over)
     configs = [_smoked(config) for config in configs] if smoke else configs
     if print:
         more = [part for name in over[0] for part in ("--config", name)]
@@ -108,7 +108,7 @@ def demo(
     """
     from experiments.runs.parsing import resolve_rows
 
-    chosen = _seeds(seeds)[: 1 if quick else None]
+    chosen = each_seed(seeds)[: 1 if quick else None]
     names = ("demo", *(["demo-quick"] if quick else []), *over[0])
     configs = resolve_rows(list(_DEMO_ROWS), chosen, names, over[1])
     perform = _performer(configs, out, trainer, workers, are_alike=True)
@@ -124,13 +124,6 @@ def demo(
     assessed = _assessed_network(out)
     _report([out / row for row in _DEMO_ROWS], out, filling=filling, assessed=assessed)
     sys.stdout.write(f"Took {(time.monotonic() - begin) / 60:.1f} minutes\n")
-
-
-def _seeds(given: int | tuple[int, ...]) -> tuple[int, ...]:
-    seeds = (given,) if isinstance(given, int) else given
-    if not seeds:
-        raise ValueError("seeds: expected one or several, such as [0,1,2], got none")
-    return seeds
 
 
 def _print_heading(title: str, expected: str) -> None:

@@ -1,7 +1,7 @@
 """The typed configuration of a run; `experiments/configs` holds the values."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,6 +18,7 @@ __all__ = [
     "RunConfig",
     "TrainerConfig",
     "TrainingConfig",
+    "each_seed",
     "flattened",
 ]
 
@@ -418,3 +419,16 @@ def _check_counts(part: str, configuration: object, *names: str) -> None:
         count = getattr(configuration, name)
         if count is not None and count < 1:
             raise ValueError(f"{part}.{name}: expected at least 1, got {count}")
+
+
+def each_seed(given: int | Sequence[int]) -> tuple[int, ...]:
+    """One seed or several, as a command is given them; none is refused.
+
+    Example:
+        >>> each_seed(3), each_seed([0, 1])
+        ((3,), (0, 1))
+    """
+    seeds = (given,) if isinstance(given, int) else tuple(given)
+    if not seeds:
+        raise ValueError("seeds: expected one or several, such as [0,1,2], got none")
+    return seeds

@@ -211,7 +211,7 @@ def _logits(path: Path, arrays: dict[str, Array]) -> Array:
     if given[0] == "probabilities":
         if got := odd(values):
             raise ValueError(f"{path}: probabilities: expected numbers of 0 to 1 whose rows sum to 1, got {got}")
-        return _logarithms(values if values.ndim == 2 else values.mean(0))
+        return _logarithms(_means(values))
     if values.min() >= 0 and abs(values.sum(-1) - 1.0).max() <= ROUNDED:
         raise ValueError(
             f"{path}: logits: expected numbers from before the softmax, got rows that sum to 1, as behind it: save "
@@ -229,6 +229,11 @@ def _logarithms(p: Array) -> Array:
     return np.asarray(log_probabilities(torch.from_numpy(p)))
 
 
+def _means(p: Array) -> Array:
+    """Probabilities ``(N, C)`` as they are, those of draws ``(S, N, C)`` averaged."""
+    return p if p.ndim == 2 else np.asarray(p.mean(0))
+
+
 def _rounding(p: Array | None, labels: Array | None) -> tuple[float, int]:
     """The step that probabilities are rounded to, and how many labels have none."""
     if p is None:
@@ -237,7 +242,7 @@ def _rounding(p: Array | None, labels: Array | None) -> tuple[float, int]:
 
     from cgp.networks.model.labels import rounding_step
 
-    means = p.reshape(-1, *p.shape[-2:]).astype(np.float64).mean(0)
+    means = _means(p.astype(np.float64))
     zeros = 0 if labels is None else int((means[np.arange(len(means)), labels] == 0).sum())
     return rounding_step(torch.from_numpy(means)), zeros
 

@@ -179,13 +179,13 @@ class FilledTable:
         from cgp.plotting import filled_maps, filled_table
 
         _check_level(level)
-
         table, axis, kinds = self.table, self.axis, self._transforms.kinds
         shown, rows = _chosen_columns(columns, table), _rows_between(between, table, axis)
         cells = np.ix_(rows, np.array(shown))
         mean, sd, missing = (each[cells] for each in (*self.moments, table.missing))
         names = [str(table.names[p]) for p in shown]
-        titles = [titled(table.names, table.given, units)[p] for p in shown]
+        every = titled(table.names, table.given, units)
+        titles = [every[p] for p in shown]
         if axis.is_place(table.inputs):
             east, labels, degrees = axis.directions()
             places = table.inputs[:, [east, 1 - east]]

@@ -123,28 +123,46 @@ def warn_of_far(sums: Sums, table: Table) -> None:
     Warns:
         UserWarning: if there are some; each is named, with what it would be about.
     """
-    inputs = table.inputs[:, 0]
+    inputs, outputs, count = table.inputs[:, 0], sums.outputs, len(sums.values)
     order = np.argsort(inputs, kind="stable")
-    for m in range(len(sums.values)):
-        (terms,) = np.nonzero(sums.sums == m)
-        p, weights = int(sums.outputs[terms[0]]), sums.weights[terms]
-        seen = order[table.known[order, p]]
-        readings, by_place = table.values[seen, p], dict(zip(inputs[seen], table.values[seen, p], strict=True))
-        read = np.array([by_place.get(place, np.nan) for place in sums.places[terms, 0]])
-        gaps = np.isnan(read)
-        if len(readings) < _FEWEST_READINGS or not gaps.any() or (weights <= 0.0).any():
+    for p in np.unique(outputs):
+        seen, terms = order[table.known[order, p]], outputs == p
+        if len(seen) < _FEWEST_READINGS:
             continue
-        length, centre = max(min(int(gaps.sum()), len(readings) // _STRETCHES), 1), float(readings.mean())
-        known, share = float((weights * read)[~gaps].sum()), float(weights[gaps].sum())
-        needed, usual = (sums.values[m] - known) / share, np.convolve(readings, np.full(length, 1.0 / length), "valid")
-        word, end = ("largest", np.max) if needed > centre else ("smallest", np.min)
-        if abs(needed - centre) > _FAR * abs(end(usual) - centre):
-            warn_user(
-                f"totals: {sums.names[m]} is {sums.values[m]:g}, which takes fills of {needed:.4g} on average, far "
-                f"from all that was observed: the {word} value is {end(readings):.4g}, the {word} mean of "
-                f"{counted(length, 'reading')} in a row {end(usual):.4g}; with fills at the column's mean the total "
-                f"would be {known + share * centre:.4g}: check its decimal point and units"
-            )
+        readings, weights, which = table.values[seen, p], sums.weights[terms], sums.sums[terms]
+        read = _read_at(sums.places[terms, 0], inputs[seen], readings)
+        gaps, centre = np.isnan(read), float(readings.mean())
+        known = np.bincount(which, np.where(gaps, 0.0, weights * read), minlength=count)
+        share, lacking = (np.bincount(which, each, minlength=count) for each in (weights * gaps, gaps))
+        asked = np.flatnonzero((lacking > 0) & (np.bincount(which, weights <= 0.0, minlength=count) == 0))
+        lengths = np.clip(lacking[asked].astype(int), 1, max(len(readings) // _STRETCHES, 1))
+        ends = {length: _extreme_means(readings, length) for length in np.unique(lengths)}
+        for m, length in zip(asked, lengths, strict=True):
+            needed = (sums.values[m] - known[m]) / share[m]
+            is_above = needed > centre
+            word, usual = ("largest" if is_above else "smallest"), ends[length][int(is_above)]
+            if abs(needed - centre) > _FAR * abs(usual - centre):
+                value = readings.max() if is_above else readings.min()
+                warn_user(
+                    f"totals: {sums.names[m]} is {sums.values[m]:g}, which takes fills of {needed:.4g} on average, far "
+                    f"from all that was observed: the {word} value is {value:.4g}, the {word} mean of "
+                    f"{counted(length, 'reading')} in a row {usual:.4g}; with fills at the column's mean the total "
+                    f"would be {known[m] + share[m] * centre:.4g}: check its decimal point and units"
+                )
+
+
+def _read_at(places: Array, inputs: Array, readings: Array) -> Array:
+    """The readings at places, by their inputs in increasing order, the last where inputs repeat; NaN without one."""
+    at = np.searchsorted(inputs, places, side="right") - 1
+    return np.where((at >= 0) & (inputs[at] == places), readings[at], np.nan)
+
+
+def _extreme_means(readings: Array, length: int) -> tuple[float, float]:
+    """The smallest and the largest mean of so many successive readings."""
+    centre = readings.mean()
+    added = np.concatenate([[0.0], (readings - centre).cumsum()])
+    means = centre + (added[length:] - added[:-length]) / length
+    return float(means.min()), float(means.max())
 
 
 def adding_up(filled: Any, file: Any, totals: Any = None) -> Any:

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from cgp import CategoricalLikelihood, Objective
 from cgp.plotting import WIDE, curves, style
 from experiments.atomic_files import write_atomically
+from experiments.configuration import each_seed
 from experiments.data import load
 from experiments.grids import Cell, Fitted, Grid, console_of_width, write_csv
 from experiments.registry import forms
@@ -119,7 +120,7 @@ def learning_curves(
     points = [point for point in _read(csv) if point.data != data or point.depth not in depths]
     for depth in depths:
         for name in names:
-            for seed in (seeds,) if isinstance(seeds, int) else seeds:
+            for seed in each_seed(seeds):
                 points += _curve(data, depth, name, seed, epochs=epochs, count=count, rate=rate)
                 points.sort(key=lambda point: (point.data, point.depth))
                 write_csv(csv, [point._asdict() for point in points])

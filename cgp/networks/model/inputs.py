@@ -237,12 +237,13 @@ def logits_of_probabilities(output: Any) -> Tensor:
     """The logarithms of the probabilities ``(B, ..., C)`` in what a model returns; a warning if they are rounded."""
     p = logits_of(output)
     check_probabilities(p)
-    if step := rounding_step(p):
+    step = rounding_step(p)
+    if step:
         warn_user(
             f"model: these probabilities seem rounded to {step:.3g}: zeros of an input share half of that, which is a "
             "guess (logits, or more digits, say how improbable they are, and with that the temperature)"
         )
-    return log_probabilities(p)
+    return log_probabilities(p, step)
 
 
 def model_device(model: nn.Module) -> torch.device:

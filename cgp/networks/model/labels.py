@@ -206,16 +206,17 @@ def check_not_sigmoid(logits: Tensor) -> None:
         )
 
 
-def log_probabilities(p: Tensor) -> Tensor:
+def log_probabilities(p: Tensor, step: float | None = None) -> Tensor:
     r"""Logarithms of probabilities, which serve as logits, where zeros may be rounded.
 
     .. math:: f_c = \log \begin{cases} p_c & p_c > 0 \\ \tfrac12 \Delta / \#\{c' : p_{c'} = 0\} & p_c = 0 \end{cases}
 
-    with the step :math:`\Delta` that they are rounded to (:func:`rounding_step`): the zeros of a row share half of it,
-    as each is below that, and together they are hardly more than what is missing to one.
+    with the step :math:`\Delta` that they are rounded to: the zeros of a row share half of it, as each is below that,
+    and together they are hardly more than what is missing to one.
 
     Args:
         p: ``(N, ..., C)``.
+        step: that they are rounded to, 0 for none; None is that of :func:`rounding_step`.
 
     Returns:
         The logarithms, ``(N, ..., C)``, of at least single precision.
@@ -225,7 +226,8 @@ def log_probabilities(p: Tensor) -> Tensor:
         tensor([[0.2500, 0.7500]])
     """
     zeros, exact = p == 0, p.double()
-    shared = 0.5 * (rounding_step(p) or _least_positive(exact)) / zeros.sum(-1, keepdim=True).clamp(min=1)
+    step = rounding_step(p) if step is None else step
+    shared = 0.5 * (step or _least_positive(exact)) / zeros.sum(-1, keepdim=True).clamp(min=1)
     return torch.where(zeros, shared, exact).log().to(torch.promote_types(p.dtype, torch.float32))
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import cgp
+from experiments.configuration import each_seed
 from experiments.data import Examples
 from experiments.grids import as_markdown, write_csv
 from experiments.studies.learning_curves import FORMS, Point, table, trained
@@ -52,7 +53,7 @@ def learning(
     for name in names:
         rate = min(_RATES, key=lambda rate: _curve(name, _PILOT, *parts, epochs=1, rate=rate)[-1].nll)
         print(f"{name}: {rate:g}", flush=True)
-        for seed in (seeds,) if isinstance(seeds, int) else seeds:
+        for seed in each_seed(seeds):
             points += _curve(name, seed, *parts, epochs=epochs, rate=rate)
             write_csv(out / "learning.csv", [point._asdict() for point in points])
     print(as_markdown(table(points)))
