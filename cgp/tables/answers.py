@@ -94,8 +94,9 @@ class Answers:
 
         They are exact over gaps of any shape, in time that is linear in the rows of a series. By default it is readings
         that are summed: those that were observed (O) have no error, those that are missing (M) that of a reading, noise
-        included. Rows that the table does not have are not in a sum: ``frame.asfreq("h")`` adds them; until then the
-        error of a bin that lacks some is NaN. ``aggregate("month")["ozone"]`` has the parts of a column.
+        included. Rows that the table does not have are not in a sum, those of its first and last period beyond it
+        likewise: the error of a bin that lacks some is NaN until they are added, as by ``frame.asfreq("h")``.
+        ``aggregate("month")["ozone"]`` has the parts of a column.
 
         Args:
             by: what is summed together: "hour" to "year" or a frequency of pandas for times ("D", "MS"), or a label for
@@ -116,8 +117,8 @@ class Answers:
             ValueError: if an argument does not fit.
 
         Warns:
-            UserWarning: if rows are absent, or those of the first or last period are of a part of it, without weights,
-                or sums are of fewer rows in some periods, where rows are at irregular distances.
+            UserWarning: without weights, if rows are absent; where rows are at irregular distances, if those of the
+                first or last period are of a part of it, or sums are of fewer rows in some periods.
         """
         return self._filled.aggregate(by, how, weights, level, include_noise=include_noise, steps=steps)
 
