@@ -173,9 +173,7 @@ def test_sums_means_and_a_forecast(days):
     np.testing.assert_allclose(sums["warm"], [filled["warm"][:24].sum(), filled["warm"][24:].sum()], atol=0.03)
     assert (sums["warm std"] > 0).tolist() == [True, False]
     np.testing.assert_allclose(means["wet"], filled["wet"].mean(), atol=2e-3)
-    np.testing.assert_allclose(
-        means["count"], readings(48)["count"].mean(), atol=5e-3
-    )  # two decimals more than readings
+    np.testing.assert_allclose(means["count"], readings(48)["count"].mean(), atol=5e-3)  # two decimals more
     assert ahead["when"].tolist() == ["2024-01-03 00:00:00", "2024-01-03 01:00:00", "2024-01-03 02:00:00"]
 
 
@@ -189,7 +187,7 @@ def test_sums_means_and_a_forecast(days):
     ],
 )
 def test_sums_of_some_columns_and_means_of_others(flags, heads, days):
-    """In one days, where only one is asked for."""
+    """In one file, where only one is asked for."""
     place = {name: days.with_name(name) for name in ("x.csv", "y.csv")}
     assert run(days, *(place.get(each, each) for each in flags)) == 0
     parts = ("", " std", " low", " high") if "--interval" in flags else ("", " std")
@@ -198,14 +196,14 @@ def test_sums_of_some_columns_and_means_of_others(flags, heads, days):
     filled = pd.read_csv(days.with_name("out.csv"))
     for head in heads:
         name, _, how = head.partition(" ")
-        days = filled[name].groupby(np.arange(len(filled)) // 24)
-        np.testing.assert_allclose(found[head], days.mean() if how == "mean" else days.sum(), atol=0.03)
+        daily = filled[name].groupby(np.arange(len(filled)) // 24)
+        np.testing.assert_allclose(found[head], daily.mean() if how == "mean" else daily.sum(), atol=0.03)
     if "y.csv" in flags:
         assert [*pd.read_csv(place["y.csv"], index_col=0)] == ["warm", "warm std"]
 
 
 def test_sums_means_and_a_forecast_have_ends_beside_a_level(days):
-    """With or without a days of its own."""
+    """With or without a file of its own."""
     folder = days.parent
     answers = ["--sums", "day", folder / "s.csv", "--means", "day", folder / "m.csv", "--forecast", 3, folder / "f.csv"]
     for more in ([0.9], [0.9, folder / "ends.csv"]):
