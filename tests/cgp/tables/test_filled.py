@@ -1,12 +1,14 @@
 """Intervals, draws, totals and forecasts of a filled table."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import norm
 
 from cgp import CorrelatedGPImputer
-from cgp.regression import MultiScale
+from cgp.regression import MAP, MultiScale, Windows
 from cgp.tables import Aggregate, read_table
 from cgp.tables.frames.table import read_table as read_frame
 from cgp.tables.totals import absent_rows, bins_of
@@ -397,3 +399,35 @@ def test_columns_of_one_name_are_refused():
     frame = pd.DataFrame(np.ones((9, 3)), columns=["a", "b", "a"])
     with pytest.raises(ValueError, match=r"X: expected columns of different names, got \['a'\] more than once"):
         CorrelatedGPImputer().fit(frame)
+
+
+def test_what_was_learned_is_told_in_units_of_the_table():
+    """Of times, of row numbers, of places; of transforms, cycles, columns that are behind; criteria come last."""
+    x, generator = np.arange(150.0), np.random.default_rng(0)
+    values = np.column_stack([np.exp(np.sin(x / 9)), np.sin(x / 9) + 0.1 * generator.standard_normal(150)])
+    values[20:30, 0] = values[40:50, 1] = np.nan
+    table = pd.DataFrame(values, pd.date_range("2024-01-01", periods=150, freq="h"), ["a", "b"])
+    table.attrs["units"] = {"b": "ppb"}
+    imputer = CorrelatedGPImputer(transforms={"a": "log", "b": None}, **QUICK).fit(table)
+    first, second, *_ = imputer.summary().splitlines()
+    assert re.match(r"a: noise of \S+ in log\(x[^,;]*\); alike over [\d.]+ h; most like b \(correlation ", first)
+    noise = np.sqrt(imputer.regressor_.noise_[1])
+    assert second.startswith(
+        f"b (ppb): noise of {noise:.3g} ppb; alike over {24 * imputer.regressor_.lengthscales_[0, 1, 0]:.2g} h"
+    )
+    last = CorrelatedGPImputer(inference=MAP(max_steps=2)).fit(values).summary().splitlines()[-1]
+    assert re.match(r"structures compared: coregionalised -?[\d.]+, .* \(nats, minus the log-likelihood", last)
+    scales = MultiScale(num_scales=1, periods=["1D"])
+    cycles = CorrelatedGPImputer(structure=scales, inference=Windows(num_steps=5), transforms=None, random_state=0)
+    told = cycles.fit(table).summary().splitlines()
+    assert re.search(
+        r"alike over [\d.]+ \w+ \(\d+% of the variance\); cycles of 24 h, drifting over [\d.]+ d \(", told[1]
+    )
+    rows = CorrelatedGPImputer(**QUICK | {"structure": "shifted", "transforms": None}).fit(values)
+    assert re.search(
+        r"column 1: noise of \S+; alike over [\d.]+ rows; .*; [\d.]+ rows (before|after) column 0", rows.summary()
+    )
+    places = pd.DataFrame(generator.random((40, 3)), columns=["lat", "lon", "z"])
+    places.loc[3, "z"] = np.nan
+    told = CorrelatedGPImputer(inputs=("lat", "lon"), **QUICK).fit(places).summary()
+    assert re.match(r"z: noise of \S+; alike over [\d.]+ of lat by [\d.]+ of lon\n", told)
