@@ -194,7 +194,9 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
             seconds *= inference.pace(setting)
         label = f"{inference.name}, about {seconds:.0f} s"
         if self.verbose is None and not is_terminal and seconds > _SAID:
-            sys.stderr.write(f"cgp: a fit to {count} values, {label} on one core; verbose=True shows its progress\n")
+            shows = "verbose=True shows its progress"
+            why = f"{len(setting.solvers)} structures, each by all values at once" if setting.is_compared else ""
+            sys.stderr.write(f"cgp: a fit to {count} values, {label} on one core{f' ({why})' * bool(why)}; {shows}\n")
         return label, is_terminal or bool(self.verbose)
 
     @one_thread()
@@ -397,10 +399,18 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
             Several lines.
         """
         parameters = self._parameters
+        lines = [f"structure: {self.structure_}", self._fit_in_words()]
+        lines += parameters.lines(self._framing.names(self.posterior_.num_outputs))
+        return "\n".join([*lines, *self._criteria_in_words()])
+
+    def _fit_in_words(self) -> str:
+        return f"fit: {self.fit_.message}, {self.fit_.loss:.4g} nats per observation"
+
+    def _criteria_in_words(self) -> list[str]:
+        """The last line of a summary, where structures were compared."""
         criteria = ", ".join(f"{name} {value:.1f}" for name, value in self.criteria_.items())
-        lines = [f"structure: {self.structure_}" + (f" (criteria in nats: {criteria})" if criteria else "")]
-        lines.append(f"fit: {self.fit_.message}, {self.fit_.loss:.4g} nats per observation")
-        return "\n".join(lines + parameters.lines(self._framing.names(self.posterior_.num_outputs)))
+        meant = "nats, minus the log-likelihood with a penalty for each parameter; the lowest is best"
+        return [f"structures compared: {criteria} ({meant})"] if criteria else []
 
     def save(self, folder: str | Path) -> None:
         """Write the regressor to a folder, with its observations, as safetensors and JSON.

@@ -90,6 +90,44 @@ class Parameters(NamedTuple):
                 lines.append(f"  component {number + 1}: {kinds[number]} {_numbers(scales[p])}{behind}{share}")
         return lines
 
+    def sentences(
+        self, titles: Sequence[str], noises: Sequence[str], spelled: Callable[[Array], str], names: Sequence[str]
+    ) -> list[str]:
+        """What was learned of each output in words, a line for each.
+
+        Args:
+            titles: of the outputs, P.
+            noises: what follows the number of each output's noise, its unit.
+            spelled: a lengthscale, ``(d,)`` in the user's units, in words.
+            names: of the outputs, for pairs of them.
+
+        Returns:
+            Such as "ozone (ppb): noise of 5.2 ppb; alike over 1.6 d (10% of the variance), 11.7 d (90%); …".
+        """
+        unit, lines = self.units.inputs.unit, []
+        cycles = [self._cycle(component) for component in self.models[0].covar_module.kernels]
+        noise, correlation, shares = np.sqrt(self.noise), self.correlation, self.shares
+        scales, delays = self.lengthscales, self.delays
+        for p, title in enumerate(titles):
+            alike, recurring = [], []
+            for cycle, scale, share in zip(cycles, scales[:, p], shares[:, p], strict=True):
+                worth = f" ({share:.0%} of the variance)" if len(shares) > 1 else ""
+                if cycle is None:
+                    alike.append(f"{spelled(scale)}{worth}")
+                else:
+                    recurring.append(f"{spelled(cycle[0] * unit)}, drifting over {spelled(scale)}{worth}")
+            parts = [f"noise of {noise[p]:.3g}{noises[p]}"]
+            parts += [f"alike over {' and '.join(alike)}"] * bool(alike)
+            parts += [f"cycles of {' and of '.join(recurring)}"] * bool(recurring)
+            if len(titles) > 1:
+                others = np.abs(correlation[p]) * (np.arange(len(titles)) != p)
+                nearest = int(others.argmax())
+                parts.append(f"most like {names[nearest]} (correlation {correlation[p, nearest]:.2f})")
+            if (behind := delays[0, p]).any():
+                parts.append(f"{spelled(np.abs(behind))} {'after' if behind.sum() > 0 else 'before'} {names[0]}")
+            lines.append(f"{title}: {'; '.join(parts)}")
+        return lines
+
     def _cycle(self, component: RowKernel) -> tuple[float, float] | None:
         return cycle_of(component) if self.has_cycles else None
 

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cgp.regression.covariances.structure import check_count
 
-from .filled import Forecast, Interval
+from .filled import Forecast, Interval, titled
 from .storage import read_imputer, write_imputer
 from .totals import Aggregate
 
@@ -21,6 +21,7 @@ class Answers:
     """The answers of an imputer, read from the table, or panel, that it has filled."""
 
     regressor_: Any
+    transforms_: Any
     _axis: Any
 
     @property
@@ -94,8 +95,9 @@ class Answers:
 
         They are exact over gaps of any shape, in time that is linear in the rows of a series. By default it is readings
         that are summed: those that were observed (O) have no error, those that are missing (M) that of a reading, noise
-        included. Rows that the table does not have are not in a sum: ``frame.asfreq("h")`` adds them; until then the
-        error of a bin that lacks some is NaN. ``aggregate("month")["ozone"]`` has the parts of a column.
+        included. Rows that the table does not have are not in a sum, those of its first and last period beyond it
+        likewise: the error of a bin that lacks some is NaN until they are added, as by ``frame.asfreq("h")``.
+        ``aggregate("month")["ozone"]`` has the parts of a column.
 
         Args:
             by: what is summed together: "hour" to "year" or a frequency of pandas for times ("D", "MS"), or a label for
@@ -116,8 +118,8 @@ class Answers:
             ValueError: if an argument does not fit.
 
         Warns:
-            UserWarning: if rows are absent, or those of the first or last period are of a part of it, without weights,
-                or sums are of fewer rows in some periods, where rows are at irregular distances.
+            UserWarning: without weights, if rows are absent; where rows are at irregular distances, if those of the
+                first or last period are of a part of it, or sums are of fewer rows in some periods.
         """
         return self._filled.aggregate(by, how, weights, level, include_noise=include_noise, steps=steps)
 
@@ -187,6 +189,32 @@ class Answers:
             ValueError: if there is no such column or level, or no row in between.
         """
         return self._filled.plot(figure, columns, between, level, units)
+
+    def summary(self) -> str:
+        """What was learned, in words: a line for each column, how well the fit ended, and how structures compare.
+
+        Columns are alike over their lengthscales, in units of the index: gaps much longer than the longest are filled
+        by the mean and by other columns. The noise of a reading is in the column's unit, or in that of its transform.
+
+        Returns:
+            Several lines.
+
+        Raises:
+            ValueError: if a panel was fitted to.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "regressor_"):
+            raise ValueError("summary: expected one table, got a panel: fit one alone for this")
+        table, regressor = self._filled.table, self.regressor_
+        units = getattr(table.given, "attrs", {}).get("units", {})
+        names = [str(name) for name in table.names]
+        noises = [f" {units[name]}" if name in units else "" for name in names]
+        for p in self.transforms_.changed:
+            if not self.transforms_.kinds[p].has_atom:  # of which the values above its end are as they are
+                noises[p] = f" in {self.transforms_.told(p).partition(',')[0]}"
+        titles = titled(names, table.given)
+        lines = regressor._parameters.sentences(titles, noises, self._axis.spelled, names)
+        return "\n".join([*lines, regressor._fit_in_words(), *regressor._criteria_in_words()])
 
     def plot_pairs(self, ax: Any = None) -> Any:
         """Draw the correlation of every pair of columns, once, and how far each is behind the first.

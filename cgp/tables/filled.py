@@ -223,13 +223,14 @@ class FilledTable:
         shares = checked_weights(weights, self.table)
         times = self.axis.times(self.table.given)
         bins = bins_of(by, self.table, times)
-        absent = np.zeros(len(bins.labels), dtype=np.int64)
+        absent = None
         if weights is None and times is not None:
             absent = absent_rows(self.table, bins, by, times)
-            if isinstance(by, str):
+            if absent is None and isinstance(by, str):
                 warn_of_partial_bins(by, times)
                 if how == "sum":
-                    warn_of_uneven_bins(self.table, bins)
+                    warn_of_uneven_bins(bins)
+        absent = np.zeros(len(bins.labels), dtype=np.int64) if absent is None else absent
         if how == "mean":
             shares = shares_of(bins, shares)
         moments = totals_of(self._posterior, self.table, bins, shares, include_noise=include_noise)

@@ -13,7 +13,7 @@ from cgp.spelling import counted, said_times
 from cgp.warning import warn_user
 
 from .frames.beside import beside, column_of, is_name
-from .frames.gaps import absent_between
+from .frames.gaps import JITTER, absent_between
 from .frames.periods import PERIODS, meant_period, period_of
 from .transforms.columns import TransformedPosterior
 
@@ -140,65 +140,95 @@ def bins_of(by: Any, table: Table, labels: Any) -> Bins:
     return Bins(numbers.reshape(-1), names)
 
 
-def absent_rows(table: Table, bins: Bins, by: Any, times: Any) -> NDArray[np.int64]:
+def absent_rows(table: Table, bins: Bins, by: Any, times: Any) -> NDArray[np.int64] | None:
     """How many rows each bin lacks, where those that are there are at regular distances.
 
     Args:
         table: n rows.
         bins: bins of the rows.
-        by: what they are by. An absent row has no label: it is counted where the rows beside it have the same one.
+        by: what they are by. Of periods of the calendar rows before the first and after the last of the table are
+            absent, too. Otherwise an absent row has no label: it is counted where the rows beside it have the same one.
         times: of the rows, an index of pandas.
 
     Returns:
-        ``(B,)``.
+        ``(B,)``; None where rows are at irregular distances, so that none can be said to be absent.
 
     Warns:
         UserWarning: if rows are absent: no reading is filled in there.
     """
-    none = np.zeros(len(bins.labels), dtype=np.int64)
     order = np.argsort(table.inputs[:, 0], kind="stable")
     apart = np.diff(table.inputs[order, 0])
     further = absent_between(apart[apart > 0.0]) if (apart > 0.0).any() else None
-    if further is None or not further.any():
-        return none
+    if further is None:
+        return None
     absent = np.zeros(len(apart), dtype=np.int64)
     absent[apart > 0.0] = further
     beside = np.flatnonzero(absent)
     first, last = bins.numbers[order[beside]], bins.numbers[order[beside + 1]]
-    short = np.union1d(first, last)
-    names = ", ".join(said_times(bins.labels[number] for number in short[:_NAMED]))
-    count = int(absent.sum())
-    what = counted(count, "row is absent and adds", "rows are absent and add")
-    warn_user(
-        f"aggregate: {what} nothing, in or beside the bins {names}{', …' if len(short) > _NAMED else ''}: "
-        "table.asfreq(...) before the fit makes them gaps, which are filled"
-    )
+    counts = np.zeros(len(bins.labels), dtype=np.int64)
     frequency = period_of(by) if isinstance(by, str) else None
     if frequency is None:
         same = first == last
-        return np.bincount(first[same], absent[beside][same], len(none)).astype(np.int64)
+        counts += np.bincount(first[same], absent[beside][same], len(counts)).astype(np.int64)
+        _warn_of_absent(bins, np.union1d(first, last), int(absent.sum()), 0)
+        return counts
+    step = (times[order[-1]] - times[order[0]]) / int((further + 1).sum())
+    ends = _absent_beyond(frequency, bins.labels, times[order[[0, -1]]], step)
+    short = np.concatenate([first, last, np.array([0, len(counts) - 1])[ends > 0]])
+    _warn_of_absent(bins, np.unique(short), int(absent.sum()), int(ends.sum()))
     before, length = times[order[beside]], (times[order[beside + 1]] - times[order[beside]]) / (absent[beside] + 1)
     rows = np.repeat(np.arange(len(beside)), absent[beside])
-    steps_on = np.concatenate([np.arange(1, each + 1) for each in absent[beside]])
+    steps_on = np.concatenate([np.arange(0), *(np.arange(1, each + 1) for each in absent[beside])])
     numbers, labels = calendar_bins(frequency, times.append(before[rows] + length[rows] * steps_on))
-    counts = np.bincount(numbers[len(times) :], minlength=len(labels))
-    return counts[labels.get_indexer(bins.labels)]
+    counts += np.bincount(numbers[len(times) :], minlength=len(labels))[labels.get_indexer(bins.labels)]
+    np.add.at(counts, [0, -1], ends)
+    return counts
 
 
-def warn_of_uneven_bins(table: Table, bins: Bins) -> None:
+def _absent_beyond(frequency: str, labels: Any, ends: Any, step: Any) -> NDArray[np.int64]:
+    """How many rows of the first period are before the first row, and of the last one after the last, ``(2,)``."""
+    import pandas as pd
+
+    grouper, day = pd.Grouper(freq=frequency), pd.offsets.Day()
+    is_dated_by_its_end = grouper.closed == "right"  # as weeks are
+    start = labels[0] - grouper.freq + day if is_dated_by_its_end else labels[0]
+    end = labels[-1] + (day if is_dated_by_its_end else grouper.freq)
+    before = np.floor((ends[0] - start) / step + JITTER)
+    after = np.ceil((end - ends[1]) / step - JITTER) - 1.0
+    return np.array([before, after]).clip(min=0.0).astype(np.int64)
+
+
+def _warn_of_absent(bins: Bins, short: NDArray[np.int64], within: int, beyond: int) -> None:
+    """Say how many rows are absent, beside which bins, and what makes gaps of them."""
+    if not within + beyond:
+        return
+    names = ", ".join(said_times(bins.labels[number] for number in short[:_NAMED]))
+    what = counted(within + beyond, "row is absent and adds", "rows are absent and add")
+    cures = ["table.asfreq(...) before the fit makes them gaps, which are filled"] if within else []
+    if beyond:
+        which = f"{beyond} of them" if within else "they"
+        cures.append(
+            f"{which} are before the first row or after the last, and are filled if the table has empty rows there"
+        )
+    warn_user(
+        f"aggregate: {what} nothing, in or beside the bins {names}{', …' if len(short) > _NAMED else ''}: "
+        f"{'; '.join(cures)}"
+    )
+
+
+def warn_of_uneven_bins(bins: Bins) -> None:
     """Say which periods have fewer rows than others, where rows are at irregular distances and none is absent.
 
     Args:
-        table: n rows.
         bins: periods of the rows; the first and the last may be of a part of them.
 
     Warns:
         UserWarning: if there are some: their sums are of fewer readings.
     """
-    apart, counts = np.diff(np.unique(table.inputs[:, 0])), np.bincount(bins.numbers)
+    counts = np.bincount(bins.numbers)
     usual = float(np.median(counts))
     few = np.flatnonzero(counts[1:-1] < _FEWER * usual) + 1
-    if len(few) and absent_between(apart) is None:
+    if len(few):
         names = ", ".join(
             f"{said} ({count})"
             for said, count in zip(said_times(bins.labels[few[:_NAMED]]), counts[few[:_NAMED]], strict=True)
@@ -210,7 +240,7 @@ def warn_of_uneven_bins(table: Table, bins: Bins) -> None:
 
 
 def warn_of_partial_bins(by: str, times: Any) -> None:
-    """Say which of the first and last period of a table a row before or after it would be in, too.
+    """Say which of the first and last period a row before or after the table would be in, too, at irregular distances.
 
     Args:
         by: a word such as "month", or a frequency of pandas.

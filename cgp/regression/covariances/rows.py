@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from functools import reduce
 
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel
@@ -346,10 +347,8 @@ def check_covariance(covariance: AdditiveKernel, num_processes: int, input_dim: 
 
 def dense_covariance(covariance: AdditiveKernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
     """The covariance ``(*batch, n, m)`` of rows and others, or each other, as a tensor, with gradients."""
-    total = torch.zeros((), dtype=x1.dtype, device=x1.device)
-    for component in covariance.kernels:
-        total = total + component.gram(component.points(x1), None if x2 is None else component.points(x2))
-    return total
+    points = ((each, each.points(x1), None if x2 is None else each.points(x2)) for each in covariance.kernels)
+    return reduce(torch.add, (component.gram(left, right) for component, left, right in points))
 
 
 def grid_covariances(covariance: AdditiveKernel, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -315,4 +315,5 @@ def _evidence(covariance: Tensor, residual: Tensor) -> tuple[Tensor, Tensor, Ten
 def _slope(factor: Tensor, whitened: Tensor) -> tuple[Tensor, Tensor]:
     r""":math:`\alpha\alpha^\top - (K+\Sigma)^{-1}` and :math:`\alpha`, ``(*batch, n, n)`` and ``(*batch, n)``."""
     weights = torch.linalg.solve_triangular(factor.mT, whitened, upper=True)
-    return torch.cholesky_inverse(factor).neg_().addcmul_(weights, weights.mT), weights.squeeze(-1)
+    precision = torch.cholesky_inverse(factor).mT  # symmetric, and so in the order of memory that others have
+    return precision.neg_().addcmul_(weights, weights.mT), weights.squeeze(-1)

@@ -148,6 +148,27 @@ class Axis(NamedTuple):
         chosen = [next((unit for unit in units if abs(lag) >= unit[0]), units[-1]) for lag in lags]
         return [f"{lag / size:+.2g} {name}" if lag else "" for lag, (size, name) in zip(lags, chosen, strict=True)]
 
+    def spelled(self, lengths: Array) -> str:
+        """A length of each input in words.
+
+        Args:
+            lengths: above 0, in units of the inputs, days for times, ``(d,)``.
+
+        Returns:
+            Text.
+
+        Example:
+            >>> Axis((), (Coordinate("time"),)).spelled(np.array([0.5])), Axis.of_rows().spelled(np.array([0.5]))
+            ('12 h', '0.5 rows')
+            >>> Axis(("lat", "lon"), (Coordinate("number"),) * 2).spelled(np.array([0.5, 2.0]))
+            '0.5 of lat by 2 of lon'
+        """
+        if not self.coordinates:
+            return f"{lengths[0]:.3g} rows"
+        if len(lengths) > 1:
+            return " by ".join(f"{length:.3g} of {name}" for length, name in zip(lengths, self.columns, strict=True))
+        return self.described(lengths)[0].removeprefix("+")
+
     def periods(self, periods: str | Sequence[Any]) -> str | tuple[float, ...]:
         """Periods, durations such as "7D" or numbers, in units of the input, days for times; "auto" stays.
 

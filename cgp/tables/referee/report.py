@@ -41,6 +41,7 @@ _MEANING = (
     "NLL: minus the log probability density of hidden values, in nats; it counts fills and intervals.",
     "CRPS: distance from the whole distribution, in standard deviations of a column. Squared error: 1",
     "is that of filling a column's mean. Less is better. Coverage is of 95 % intervals.",
+    "Below a column's name: mean distance of fills from its hidden values, in its unit.",
 )
 
 FEWEST_BLOCKS = 10
@@ -102,8 +103,9 @@ class GapReport:
 
     @property
     def sentence(self) -> str:
-        """The recommended method, why, and what to do to know more."""
-        return " ".join([self._advice(), *self._limits()])
+        """The recommended method and how near its fills are, why, and what to do to know more: up to four lines."""
+        limits = " ".join(self._limits())
+        return "\n".join([*self._advice(), *filter(None, [limits])])
 
     def nll(self, method: str, label: str | None = None) -> float:
         """A method's mean NLL of hidden values in nats, with values in units of their column's standard deviation.
@@ -229,12 +231,14 @@ class GapReport:
 
     def to_text(self) -> str:
         """The scores: a row per method, then NLL by class of gap, then intervals of the recommended method."""
-        header = ["method", "NLL", "CRPS", "squared error", "coverage", "seconds", f"NLL less {self.method}'s"]
-        rows = [header]
+        near, less = self._distances(), f"NLL less {self.method}'s"
+        titles = [title.partition("\n")[0] for title in near]
+        rows = [["method", "NLL", *titles, "CRPS", "squared error", "coverage", "seconds", less]]
         for name, trial in self.trials.items():
-            scores = [f"{self.strata.mean(values):.4f}" for values in trial.scores]
+            nll, *scores = (f"{self.strata.mean(values):.4f}" for values in trial.scores)
             change = "" if name == self.method else str(self.difference(name, self.method))
-            rows.append([name, *scores, f"{trial.seconds:.1f}", change])
+            apart = [f"{of[name][0]:.3g}" for of in near.values()]
+            rows.append([name, nll, *apart, *scores, f"{trial.seconds:.1f}", change])
         classes = list(self.strata.weights)
         by_class = [["NLL", *map(_described, classes)], ["blocks", *(str(self._strata(c).num_blocks) for c in classes)]]
         by_class += [[name, *(f"{self.nll(name, label):.4f}" for label in classes)] for name in self.trials]
@@ -289,6 +293,8 @@ class GapReport:
 
     def _distances(self) -> dict[str, dict[str, tuple[float, float]]]:
         """Mean distances from hidden values: of each column in its unit, or of many in their standard deviations."""
+        if not len(self.hidden.columns):
+            return {}
         table, _ = read_table(self.table, self.options.get("inputs"), self.options.get("missing_values", np.nan))
         columns, titles = self.hidden.columns, titled(table.names, self.table)
         parts = {title: (columns == p, table.units[p]) for p, title in enumerate(titles) if (columns == p).any()}
@@ -312,20 +318,32 @@ class GapReport:
             rows.append([_described(label), *(f"{value:.3f}" if np.isfinite(value) else "none" for value in values)])
         return rows
 
-    def _advice(self) -> str:
-        """The method, why, and what to do to know more."""
+    def _advice(self) -> list[str]:
+        """The method, why, and what to do to know more, a line for each."""
         if self.strata.num_blocks < FEWEST_BLOCKS:
             few = self._are_few(self.strata.num_blocks, "")
-            return f"Use {self.method}, the default: {few} to compare by ({FEWEST_BLOCKS} are needed). {self._more}."
+            return [f"Use {self.method}, the default: {few} to compare by ({FEWEST_BLOCKS} are needed). {self._more}."]
         method, names = self.method, list(self.trials)
         simpler, leader = names[: names.index(method)], self._leader()
         leads = [name for name in simpler if not self.is_ahead(method, name) and self._leads(method, name)]
         reasons = "; ".join(self._reasons(simpler, leads, leader))
-        parts = [f"{_capital(method)} is enough." if reasons and not simpler else f"Use {method}."]
-        parts += [f"{_capital(reasons)}."] if reasons else []
+        verdict = f"{_capital(method)} is enough." if reasons and not simpler else f"Use {method}."
+        parts = [f"{_capital(reasons)}."] if reasons else []
         if leads or leader is not None:
             parts.append(f"{self._more}: {self._fewest()}.")
-        return " ".join([*parts, *self._of_values(leader)])
+        return [" ".join([verdict, *self._nearness()]), *filter(None, [" ".join(parts)]), *self._of_values(leader)]
+
+    def _nearness(self) -> list[str]:
+        """How near the fills of the recommended method are, and those of the simplest other one, or of the default."""
+        names, near = list(self.trials), self._distances()
+        other = names[0] if names[0] != self.method else self.default
+        if not near or other == self.method:
+            return []
+        pairs = (
+            f"{title.partition(chr(10))[0]} {of[self.method][0]:.3g} against {of[other][0]:.3g}"
+            for title, of in near.items()
+        )
+        return [f"Mean distance of its fills against that of {other}: {', '.join(pairs)}."]
 
     def _reasons(self, simpler: list[str], leads: list[str], leader: str | None) -> list[str]:
         """What speaks for the recommended method, and how it differs from others."""

@@ -71,9 +71,12 @@ class Transforms:
 
     def __str__(self) -> str:
         """Those that change their column, by its name, with three digits."""
+        return ", ".join(f"{self.names[p]}: {self.told(p)}" for p in self.changed) or "none"
+
+    def told(self, column: int) -> str:
+        """The transform of a column with three digits."""
         digits = re.compile(r"\d+\.\d+(e[-+]\d+)?")
-        shown = [digits.sub(lambda match: f"{float(match[0]):.3g}", str(self.kinds[p])) for p in self.changed]
-        return ", ".join(f"{self.names[p]}: {each}" for p, each in zip(self.changed, shown, strict=True)) or "none"
+        return digits.sub(lambda match: f"{float(match[0]):.3g}", str(self.kinds[column]))
 
     @classmethod
     def none(cls, names: Sequence[Any]) -> Self:

@@ -61,6 +61,14 @@ def file(tmp_path):
     return path
 
 
+@pytest.fixture
+def days(tmp_path):
+    """Two whole ones."""
+    path = tmp_path / "in.csv"
+    readings(48).to_csv(path, index=False)
+    return path
+
+
 def run(path, *arguments):
     return commands.main(["fill", str(path), "--out", str(path.with_name("out.csv")), *map(str, arguments)])
 
@@ -155,22 +163,20 @@ def test_codes_may_be_given_one_after_the_other(tmp_path):
     assert pd.read_csv(tmp_path / "out.csv")["a"].between(-2, 6).all()
 
 
-@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
-def test_sums_means_and_a_forecast(file):
-    folder = file.parent
+def test_sums_means_and_a_forecast(days):
+    folder = days.parent
     answers = ["--sums", "day", folder / "sums.csv", "--means", "all", folder / "means.csv"]
-    assert run(file, *answers, "--forecast", 3, folder / "next.csv") == 0
+    assert run(days, *answers, "--forecast", 3, folder / "next.csv") == 0
     filled = pd.read_csv(folder / "out.csv")
     sums, means, ahead = (pd.read_csv(folder / f"{name}.csv") for name in ("sums", "means", "next"))
     assert list(sums) == ["when", "warm", "warm std", "wet", "wet std", "count", "count std"]
     np.testing.assert_allclose(sums["warm"], [filled["warm"][:24].sum(), filled["warm"][24:].sum()], atol=0.03)
     assert (sums["warm std"] > 0).tolist() == [True, False]
     np.testing.assert_allclose(means["wet"], filled["wet"].mean(), atol=2e-3)
-    np.testing.assert_allclose(means["count"], readings()["count"].mean(), atol=5e-3)  # two decimals more than readings
-    assert ahead["when"].tolist() == ["2024-01-02 06:00:00", "2024-01-02 07:00:00", "2024-01-02 08:00:00"]
+    np.testing.assert_allclose(means["count"], readings(48)["count"].mean(), atol=5e-3)  # two decimals more
+    assert ahead["when"].tolist() == ["2024-01-03 00:00:00", "2024-01-03 01:00:00", "2024-01-03 02:00:00"]
 
 
-@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
 @pytest.mark.parametrize(
     ("flags", "heads"),
     [
@@ -180,29 +186,28 @@ def test_sums_means_and_a_forecast(file):
         (["--sums", "day", "x.csv", "--means", "day", "y.csv", "--mean-columns", "warm"], ["wet", "count"]),
     ],
 )
-def test_sums_of_some_columns_and_means_of_others(flags, heads, file):
+def test_sums_of_some_columns_and_means_of_others(flags, heads, days):
     """In one file, where only one is asked for."""
-    place = {name: file.with_name(name) for name in ("x.csv", "y.csv")}
-    assert run(file, *(place.get(each, each) for each in flags)) == 0
+    place = {name: days.with_name(name) for name in ("x.csv", "y.csv")}
+    assert run(days, *(place.get(each, each) for each in flags)) == 0
     parts = ("", " std", " low", " high") if "--interval" in flags else ("", " std")
     found = pd.read_csv(place["x.csv"], index_col=0)
     assert [*found] == [head + part for head in heads for part in parts]
-    filled = pd.read_csv(file.with_name("out.csv"))
+    filled = pd.read_csv(days.with_name("out.csv"))
     for head in heads:
         name, _, how = head.partition(" ")
-        days = filled[name].groupby(np.arange(len(filled)) // 24)
-        np.testing.assert_allclose(found[head], days.mean() if how == "mean" else days.sum(), atol=0.03)
+        daily = filled[name].groupby(np.arange(len(filled)) // 24)
+        np.testing.assert_allclose(found[head], daily.mean() if how == "mean" else daily.sum(), atol=0.03)
     if "y.csv" in flags:
         assert [*pd.read_csv(place["y.csv"], index_col=0)] == ["warm", "warm std"]
 
 
-@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
-def test_sums_means_and_a_forecast_have_ends_beside_a_level(file):
+def test_sums_means_and_a_forecast_have_ends_beside_a_level(days):
     """With or without a file of its own."""
-    folder = file.parent
+    folder = days.parent
     answers = ["--sums", "day", folder / "s.csv", "--means", "day", folder / "m.csv", "--forecast", 3, folder / "f.csv"]
     for more in ([0.9], [0.9, folder / "ends.csv"]):
-        assert run(file, *answers, "--interval", *more) == 0
+        assert run(days, *answers, "--interval", *more) == 0
         for name in "smf":
             found = pd.read_csv(folder / f"{name}.csv")
             assert [*found][1:5] == ["warm", "warm std", "warm low", "warm high"]
@@ -218,7 +223,7 @@ def test_sums_of_periods_that_lack_rows_have_no_errors(tmp_path, suffix):
     """They say how many rows; tables that lack none have no such column."""
     pytest.importorskip("openpyxl")
     path, sums = tmp_path / "days.csv", tmp_path / f"sums{suffix}"
-    table = pd.DataFrame({"a": np.arange(60) % 7.0 - 3.0}, index=pd.date_range("2024-06-01", periods=60, name="date"))
+    table = pd.DataFrame({"a": np.arange(61) % 7.0 - 3.0}, index=pd.date_range("2024-06-01", periods=61, name="date"))
     table.iloc[50] = np.nan
     for rows, absent in ((table, None), (table.drop(table.index[10:13]), [3, 0])):
         rows.to_csv(path)
@@ -230,32 +235,39 @@ def test_sums_of_periods_that_lack_rows_have_no_errors(tmp_path, suffix):
 
 
 @pytest.mark.parametrize(
-    ("first", "rows", "said"),
+    ("first", "rows", "absent"),
     [
-        ("2024-01-30", 36, "2024-01-01 and 2024-03-01: rows are of a part of the month only"),
-        ("2024-02-01", 35, "2024-03-01: rows are of a part of the month only"),
-        ("2024-02-03", 20, "2024-02-01: rows are of a part of the month only"),
-        ("2024-02-01", 29, ""),
+        ("2024-01-30", 36, [29, 0, 26]),
+        ("2024-02-01", 35, [0, 25]),
+        ("2024-02-03", 20, [9]),
+        ("2024-02-01", 29, None),
     ],
 )
 @pytest.mark.filterwarnings("default")
-def test_months_that_are_seen_in_part_are_named_beside_sums(first, rows, said, tmp_path, capsys):
+def test_months_that_are_seen_in_part_have_no_error_and_are_named(first, rows, absent, tmp_path, capsys):
+    """Beside their sums, as those that lack rows within."""
     path, sums = tmp_path / "days.csv", tmp_path / "sums.csv"
     table = pd.DataFrame({"a": np.arange(rows) % 7.0}, index=pd.date_range(first, periods=rows, name="date"))
     table.iloc[5] = np.nan
     table.to_csv(path)
     assert run(path, "--sums", "month", sums) == 0
-    lines = [line for line in capsys.readouterr().err.splitlines() if "of a part of" in line]
-    assert lines == ([f"cgp fill: warning: aggregate: {said}"] if said else [])
+    found = pd.read_csv(sums)
+    assert found.get("absent rows", pd.Series(dtype=int)).tolist() == (absent or [])
+    assert found["a std"].isna().tolist() == [count > 0 for count in absent or [0]]
+    lines = [line for line in capsys.readouterr().err.splitlines() if "absent" in line]
+    names = ", ".join(month for month, count in zip(found["date"], absent or [0], strict=True) if count)
+    said = f"{sum(absent or [])} rows are absent and add nothing, in or beside the bins {names}: they are before the"
+    assert [line.partition(" first row")[0] for line in lines] == (
+        [f"cgp fill: warning: aggregate: {said}"] * bool(absent)
+    )
 
 
-@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
-def test_sums_means_and_forecasts_show_two_digits_of_their_errors(file):
-    flags = [("--sums", "day", file.with_name("s.csv")), ("--means", "day", file.with_name("m.csv"))]
-    flags += [("--forecast", 3, file.with_name("f.csv"))]
-    assert run(file, *(each for flag in flags for each in flag)) == 0
+def test_sums_means_and_forecasts_show_two_digits_of_their_errors(days):
+    flags = [("--sums", "day", days.with_name("s.csv")), ("--means", "day", days.with_name("m.csv"))]
+    flags += [("--forecast", 3, days.with_name("f.csv"))]
+    assert run(days, *(each for flag in flags for each in flag)) == 0
     for name in "smf":
-        answers = pd.read_csv(file.with_name(f"{name}.csv"), dtype=str)
+        answers = pd.read_csv(days.with_name(f"{name}.csv"), dtype=str)
         for kind, least in (("warm", 2), ("wet", 3)):
             (decimals,) = {len(text.partition(".")[2]) for text in answers[[kind, f"{kind} std"]].to_numpy().flat}
             assert decimals >= least + (name == "m")
@@ -263,7 +275,7 @@ def test_sums_means_and_forecasts_show_two_digits_of_their_errors(file):
                 assert error == 0.0 or error * 10**decimals >= 10
 
 
-@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
+@pytest.mark.filterwarnings("ignore:aggregate.*before the first row")
 @pytest.mark.parametrize("form", ["%d.%m.%Y %H:%M", "%d/%m/%Y", "%Y-%m-%d;%H:%M"])
 def test_rows_of_answers_have_times_as_the_table_writes_them(tmp_path, form):
     times = pd.date_range("2024-01-01", periods=33, freq="h" if "%H" in form else "D").strftime(form)
@@ -296,11 +308,10 @@ def test_days_in_workbooks_of_answers_have_no_hours(tmp_path):
     assert openpyxl.load_workbook(ends).active["A2"].number_format == "YYYY-MM-DD"
 
 
-@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
 @pytest.mark.parametrize(("encoding", "end"), [("cp1252", "\r\n"), ("utf-8-sig", "\n"), ("utf-16", "\n")])
 def test_answers_are_written_as_the_table_is(tmp_path, encoding, end):
     """Its encoding with its mark, delimiter, sign of decimals, line ends; dates as 2024-01-01."""
-    table, file = readings().drop(columns=["site", "dead"]).rename(columns={"warm": "Wärme"}), tmp_path / "in.csv"
+    table, file = readings(48).drop(columns=["site", "dead"]).rename(columns={"warm": "Wärme"}), tmp_path / "in.csv"
     table.to_csv(file, index=False, sep=";", decimal=",", encoding=encoding, lineterminator=end)
     places = [tmp_path / f"{name}.csv" for name in ("sums", "ends", "draws")] + [tmp_path / "next.csv.gz"]
     asked = (("--sums", "day"), ("--interval", 0.95), ("--draws", 2), ("--forecast", 3))
@@ -317,7 +328,7 @@ def test_answers_are_written_as_the_table_is(tmp_path, encoding, end):
     assert "Wärme" in places[0].read_bytes().decode(encoding)
 
 
-@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
+@pytest.mark.filterwarnings("ignore:aggregate.*before the first row")
 def test_a_table_without_gaps_has_sums_a_forecast_and_a_picture(file, capsys):
     readings().fillna({"warm": 0.5, "wet": 0.5}).to_csv(file, index=False)
     folder = file.parent
@@ -364,7 +375,7 @@ def test_a_time_that_comes_twice_as_clocks_are_set_back_is_no_error(file, capsys
 
 @pytest.mark.filterwarnings("default")
 def test_rows_that_sums_lack_are_added_by_a_flag(file, capsys):
-    readings().drop(index=20).to_csv(file, index=False)
+    readings(48).drop(index=20).to_csv(file, index=False)
     assert run(file, "--sums", "day", file.with_name("sums.csv")) == 0
     assert "in or beside the bins 2024-01-01: --every STEP makes them gaps" in capsys.readouterr().err
     path = file.with_name("totals.csv")
@@ -382,7 +393,7 @@ def test_absent_rows_are_said_before_the_fit_and_once_after_it(file, capsys):
     note = "cgp fill: note: --sums: errors are empty where rows are not there: --every 1h adds these rows"
     assert said.count(note) == 1
     assert said.index(note) < said.index("filled")
-    assert said.count("is absent and adds nothing") == said.count("of a part of the day only") == 1
+    assert said.count("19 rows are absent and add nothing") == said.count("18 of them are before the first row") == 1
 
 
 @pytest.mark.filterwarnings("ignore:table. below 0, where no observed value is:UserWarning")
@@ -818,10 +829,9 @@ def test_answers_are_of_the_kind_of_their_ending(ending, zone, file):
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
-def test_plural_periods_are_understood(file):
-    assert run(file, "--sums", "Days", file.with_name("sums.csv")) == 0
-    assert len(pd.read_csv(file.with_name("sums.csv"))) == 2
+def test_plural_periods_are_understood(days):
+    assert run(days, "--sums", "Days", days.with_name("sums.csv")) == 0
+    assert len(pd.read_csv(days.with_name("sums.csv"))) == 2
 
 
 @pytest.mark.filterwarnings("default")

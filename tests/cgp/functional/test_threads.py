@@ -7,7 +7,7 @@ import pytest
 import torch
 from threadpoolctl import ThreadpoolController
 
-from cgp.functional.threads import one_blas_thread, one_thread, threads_for
+from cgp.functional.threads import one_blas_thread, one_thread, threads_for, without_denormals
 from cgp.regression import CorrelatedGPRegressor
 from cgp.statespace.posterior import StateSpacePosterior
 from cgp.statespace.processes import matern_process
@@ -91,3 +91,17 @@ def test_fits_to_few_observations_take_one_thread(three_threads, monkeypatch):
             CorrelatedGPRegressor(**options).fit(x, np.sin(x[:, 0]))
     assert seen == [{1}, {1}]
     assert counts() == {3}
+
+
+def test_numbers_near_zero_are_zeros_within_a_fit_only():
+    """Of few observations; one that had none before has none afterwards, also after an error."""
+    tiny = torch.tensor([1e-310], dtype=torch.float64)
+    assert (tiny * 1.0).item() > 0.0
+    for observations, are_zero in ((2000, True), (2001, False)):
+        with threads_for(observations):
+            assert ((tiny * 1.0).item() == 0.0) == are_zero
+    with without_denormals():
+        with pytest.raises(ZeroDivisionError), without_denormals():
+            assert 1 / 0
+        assert (tiny * 1.0).item() == 0.0
+    assert (tiny * 1.0).item() > 0.0

@@ -301,6 +301,8 @@ def test_long_fits_are_announced_where_there_is_no_terminal(verbose, is_said, ca
         found = re.findall(r"^cgp: a fit to \d+ values, map, about (\d+) s on one core; verbose=True shows", said)
         assert bool(found) is is_said
         assert not found or float(found[0]) == pytest.approx(times * seconds, rel=0.01)
+    CorrelatedGPRegressor(verbose=verbose, inference=MAP(max_steps=1)).fit(X, Y)
+    assert (" s on one core (4 structures, each by all values at once); verbose" in capsys.readouterr().err) is is_said
 
 
 def test_says_how_it_goes_and_leaves_the_global_generator(capsys):

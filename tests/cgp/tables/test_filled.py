@@ -1,13 +1,17 @@
 """Intervals, draws, totals and forecasts of a filled table."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import norm
 
 from cgp import CorrelatedGPImputer
-from cgp.regression import MultiScale
+from cgp.regression import MAP, MultiScale, Windows
 from cgp.tables import Aggregate, read_table
+from cgp.tables.frames.table import read_table as read_frame
+from cgp.tables.totals import absent_rows, bins_of
 from tests.cgp.tables.test_imputer import QUICK, frame
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -131,7 +135,7 @@ def test_totals_of_nothing_are_refused(imputer, arguments, message):
         CorrelatedGPImputer(**QUICK).fit(frame().reset_index(drop=True)).aggregate("D")
 
 
-@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
+@pytest.mark.filterwarnings("ignore:aggregate.*before the first row")
 def test_periods_have_the_words_of_the_command_line(imputer):
     for word, frequency in (("day", "D"), ("months", "MS"), ("all", None)):
         pd.testing.assert_frame_equal(imputer.aggregate(word).value, imputer.aggregate(frequency).value)
@@ -247,11 +251,10 @@ def test_weights_in_frames_for_an_array():
     np.testing.assert_allclose(imputer.aggregate(weights=mixed).value, imputer.aggregate(weights=weights).value)
 
 
-@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
 def test_sums_without_some_rows_say_so():
     """A row that is absent is no gap: nothing is filled in, and the sum has no error for it."""
-    days = pd.date_range("2024-06-01", periods=60, freq="D")
-    table = pd.DataFrame({"a": np.sin(np.arange(60) / 9.0)}, days)
+    days = pd.date_range("2024-06-01", periods=61, freq="D")
+    table = pd.DataFrame({"a": np.sin(np.arange(61) / 9.0)}, days)
     table.iloc[50:52] = np.nan
     absent = CorrelatedGPImputer(**QUICK).fit(table.drop(days[10:13]))
     with pytest.warns(
@@ -260,24 +263,50 @@ def test_sums_without_some_rows_say_so():
         absent.aggregate("MS")
     with pytest.warns(UserWarning, match="3 rows"):
         absent.aggregate("MS", "mean")
-    assert (absent.aggregate("MS", weights=np.ones(57)).std["a"] > 0).tolist() == [False, True]
+    assert (absent.aggregate("MS", weights=np.ones(58)).std["a"] > 0).tolist() == [False, True]
     CorrelatedGPImputer(**QUICK).fit(table).aggregate("MS")
-    CorrelatedGPImputer(**QUICK).fit(table.set_index(days + pd.to_timedelta(np.arange(60) % 7, "h"))).aggregate("MS")
+    CorrelatedGPImputer(**QUICK).fit(table.set_index(days + pd.to_timedelta(np.arange(61) % 7, "h"))).aggregate("MS")
 
 
-def test_sums_of_periods_seen_in_part_say_so():
-    """Words and frequencies alike; those of labels, of all rows, and of whole months do not."""
+def test_periods_seen_in_part_lack_the_rows_beyond_the_ends():
+    """Words and frequencies alike; those of labels, of weights, of all rows, and of whole months do not."""
     days = pd.date_range("2024-02-20", "2024-05-10", name="day")
     table = pd.DataFrame({"rain": np.sin(np.arange(len(days)) / 3.0)}, days)
     table.iloc[5] = np.nan
     imputer = CorrelatedGPImputer(kernel="matern32", **QUICK).fit(table)
-    for by in ("month", "MS"):
-        with pytest.warns(UserWarning, match="aggregate: 2024-02-01 and 2024-05-01: rows are of a part of the month"):
-            imputer.aggregate(by)
-    with pytest.warns(UserWarning, match="aggregate: 2024-02-01: rows are of a part of the month only"):
-        imputer.aggregate("MS", "mean", steps="21D")
-    for by in (None, "all", "day", days.month):
-        imputer.aggregate(by)
+    for by in ("month", "MS", "ME"):
+        with pytest.warns(UserWarning, match="40 rows are absent and add nothing, .*: they are before the first row"):
+            found = imputer.aggregate(by, level=0.9)
+        assert found.absent.tolist() == [19, 0, 0, 21]
+        for part in (found.std, found.lower, found.upper):
+            assert part["rain"].isna().tolist() == [True, False, False, True]
+        assert found.value["rain"].iloc[-1] == pytest.approx(table["rain"]["2024-05"].sum())
+    with pytest.warns(UserWarning, match="19 rows are absent and add nothing, in or beside the bins 2024-02-01: they"):
+        assert imputer.aggregate("MS", "mean", steps="21D").absent.tolist() == [19, 0, 0, 0]
+    for by in (None, "all", "day", "hour", days.month):
+        assert not imputer.aggregate(by).absent.any()
+    assert imputer.aggregate("MS", weights=np.ones(len(days))).std["rain"].notna().all()
+
+
+@pytest.mark.filterwarnings("ignore:aggregate")
+@pytest.mark.parametrize(
+    ("times", "by", "absent"),
+    [
+        (pd.date_range("2024-06-03 02:10", "2024-06-05 21:10", freq="h"), "day", [2, 0, 2]),  # at ten past
+        (pd.date_range("2024-06-03 00:10", "2024-06-05 23:10", freq="h"), "day", [0, 0, 0]),
+        (pd.date_range("2024-06-05", "2024-06-29"), "week", [2, 0, 0, 1]),  # Wednesday to Saturday
+        (pd.date_range("2024-06-01", "2024-06-30", freq="W-SAT"), "month", [0]),  # rows further apart than days
+        (pd.date_range("2024-06-01", "2024-06-29", freq="W-SAT"), "day", [0] * 5),
+        (pd.date_range("2023-03-01", "2024-12-01", freq="MS"), "year", [2, 0]),  # months are not equally long
+        (pd.date_range("2024-03-30", "2024-03-31 20:00", freq="h", tz="Europe/Zurich"), "day", [0, 3]),  # of 23 hours
+        (pd.date_range("2024-06-03 00:00", "2024-06-03 19:00", freq="h"), "7h", [0, 0, 1]),
+    ],
+)
+def test_rows_beyond_the_ends_are_those_of_the_grid(times, by, absent):
+    """Of clocks with an offset, of steps longer than a period, of weeks that are dated by their Sunday."""
+    values = pd.DataFrame({"a": np.sin(np.arange(len(times)) / 3.0)}, times)
+    table, axis = read_frame(values, None)
+    assert absent_rows(table, bins_of(by, table, axis.times(values)), by, axis.times(values)).tolist() == absent
 
 
 @pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
@@ -285,16 +314,16 @@ def test_sums_and_the_reader_agree_on_rows_that_are_absent(tmp_path):
     """A clock that is some minutes late loses none; at irregular distances sums say which have fewer rows."""
     apart = 30.0 + np.random.default_rng(0).integers(-1, 2, 240)
     apart[[60, 61, 150]] += 30.0
-    times = pd.Timestamp("2024-06-01") + pd.to_timedelta(np.cumsum(apart), unit="min")
+    times = pd.Timestamp("2024-06-01") + pd.to_timedelta(np.cumsum(apart) - apart[0], unit="min")
     table = pd.DataFrame({"rain": np.sin(np.arange(240) / 9.0)}, times)
-    table.to_csv(tmp_path / "logger.csv", index_label="time")
+    table[:237].to_csv(tmp_path / "logger.csv", index_label="time")
     read = read_table(tmp_path / "logger.csv")
     assert "3 rows are not there" in read.understood.lacking
     imputer = CorrelatedGPImputer(kernel="matern32", **QUICK)
     with pytest.warns(UserWarning, match="3 rows are absent and add nothing"):
         found = imputer.fit(read.frame).aggregate("day")
-    assert found.absent.tolist() == [0, 2, 0, 1, 0, 0]
-    assert found.std["rain"].isna().tolist() == [False, True, False, True, False, False]
+    assert found.absent.tolist() == [0, 2, 0, 1, 0]
+    assert found.std["rain"].isna().tolist() == [False, True, False, True, False]
     apart = np.random.default_rng(0).uniform(1.0, 5.0, 240) * np.repeat([1.0, 2.0], 120)
     irregular = table.set_index(times[0].floor("h") + pd.to_timedelta(np.cumsum(apart), unit="min"))
     irregular.to_csv(tmp_path / "logger.csv", index_label="time")
@@ -310,8 +339,8 @@ def test_sums_and_the_reader_agree_on_rows_that_are_absent(tmp_path):
 @pytest.mark.parametrize("how", ["sum", "mean"])
 def test_bins_that_lack_rows_have_no_error(how):
     """Of calendars exactly those; of labels those on both sides of what is absent."""
-    days = pd.date_range("2024-06-01", periods=90, freq="D", tz="Europe/Zurich")
-    table = pd.DataFrame({"a": np.sin(np.arange(90) / 9.0), "b": 1.0 + np.cos(np.arange(90) / 9.0)}, days)
+    days = pd.date_range("2024-06-01", periods=92, freq="D", tz="Europe/Zurich")
+    table = pd.DataFrame({"a": np.sin(np.arange(92) / 9.0), "b": 1.0 + np.cos(np.arange(92) / 9.0)}, days)
     table.iloc[70:72] = np.nan
     imputer = CorrelatedGPImputer(**QUICK).fit(table.drop(days[[10, 11, 29, 30, 31]]))
     found = imputer.aggregate("month", how, level=0.9)
@@ -370,3 +399,35 @@ def test_columns_of_one_name_are_refused():
     frame = pd.DataFrame(np.ones((9, 3)), columns=["a", "b", "a"])
     with pytest.raises(ValueError, match=r"X: expected columns of different names, got \['a'\] more than once"):
         CorrelatedGPImputer().fit(frame)
+
+
+def test_what_was_learned_is_told_in_units_of_the_table():
+    """Of times, of row numbers, of places; of transforms, cycles, columns that are behind; criteria come last."""
+    x, generator = np.arange(150.0), np.random.default_rng(0)
+    values = np.column_stack([np.exp(np.sin(x / 9)), np.sin(x / 9) + 0.1 * generator.standard_normal(150)])
+    values[20:30, 0] = values[40:50, 1] = np.nan
+    table = pd.DataFrame(values, pd.date_range("2024-01-01", periods=150, freq="h"), ["a", "b"])
+    table.attrs["units"] = {"b": "ppb"}
+    imputer = CorrelatedGPImputer(transforms={"a": "log", "b": None}, **QUICK).fit(table)
+    first, second, *_ = imputer.summary().splitlines()
+    assert re.match(r"a: noise of \S+ in log\(x[^,;]*\); alike over [\d.]+ h; most like b \(correlation ", first)
+    noise = np.sqrt(imputer.regressor_.noise_[1])
+    assert second.startswith(
+        f"b (ppb): noise of {noise:.3g} ppb; alike over {24 * imputer.regressor_.lengthscales_[0, 1, 0]:.2g} h"
+    )
+    last = CorrelatedGPImputer(inference=MAP(max_steps=2)).fit(values).summary().splitlines()[-1]
+    assert re.match(r"structures compared: coregionalised -?[\d.]+, .* \(nats, minus the log-likelihood", last)
+    scales = MultiScale(num_scales=1, periods=["1D"])
+    cycles = CorrelatedGPImputer(structure=scales, inference=Windows(num_steps=5), transforms=None, random_state=0)
+    told = cycles.fit(table).summary().splitlines()
+    assert re.search(
+        r"alike over [\d.]+ \w+ \(\d+% of the variance\); cycles of 24 h, drifting over [\d.]+ d \(", told[1]
+    )
+    rows = CorrelatedGPImputer(**QUICK | {"structure": "shifted", "transforms": None}).fit(values)
+    assert re.search(
+        r"column 1: noise of \S+; alike over [\d.]+ rows; .*; [\d.]+ rows (before|after) column 0", rows.summary()
+    )
+    places = pd.DataFrame(generator.random((40, 3)), columns=["lat", "lon", "z"])
+    places.loc[3, "z"] = np.nan
+    told = CorrelatedGPImputer(inputs=("lat", "lon"), **QUICK).fit(places).summary()
+    assert re.match(r"z: noise of \S+; alike over [\d.]+ of lat by [\d.]+ of lon\n", told)

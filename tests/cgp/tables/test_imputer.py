@@ -330,7 +330,7 @@ def long_series():
     return table
 
 
-@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
+@pytest.mark.filterwarnings("ignore:aggregate.*before the first row")
 def test_codes_after_a_fit_are_left_out_as_fit_leaves_them_out(few_windows, tmp_path):
     """By update, transform and a regressor of one's own; totals do not count them."""
     table = long_series()

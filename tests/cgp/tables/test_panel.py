@@ -135,7 +135,7 @@ def test_draws_and_sums_are_those_of_the_joint_law() -> None:
     np.testing.assert_allclose(error[-2:, 0], sums.std(0), rtol=0.1)
 
 
-@pytest.mark.filterwarnings("ignore:aggregate.*of a part of")
+@pytest.mark.filterwarnings("ignore:aggregate.*before the first row")
 def test_intervals_and_sums_have_the_form_of_the_panel() -> None:
     frames = _frames(_tables(12))
     imputer = _fitted(frames)

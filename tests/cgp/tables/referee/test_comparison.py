@@ -2,6 +2,7 @@
 
 import dataclasses
 import pickle
+import re
 from itertools import permutations
 
 import numpy as np
@@ -104,7 +105,14 @@ def test_what_is_better_is_claimed_by_how_much():
     assert report.method == "good"
     assert report.is_ahead("good", "poor")
     assert report.difference("poor", "good").mean == pytest.approx(np.log(4.0), abs=0.1)
-    assert report.sentence.startswith("Use good. It is ahead of poor by 1.")
+    assert re.match(
+        r"Use good. Mean distance of its fills against that of poor: (column \d 0\.\d+ against [12]\.\d+(, |\.\n)){3}"
+        r"It is ahead of poor by 1\.",
+        report.sentence,
+    )
+    header, row = re.split(r"\n", report.to_text())[:2]
+    assert re.split(r" {2,}", header.strip())[1:5] == ["NLL", "column 0", "column 1", "column 2"]
+    assert all(1.0 < float(each) < 2.5 for each in row.split()[2:5])  # of normal errors of 2, about 1.6
     assert report.strata.mean(report.trials["good"].scores.coverage) == pytest.approx(0.95, abs=0.03)
 
 
@@ -125,14 +133,14 @@ def test_the_simplest_method_that_is_hardly_worse_is_enough(gains, chosen):
     nll = common + np.array(gains)[:, None] + 0.05 * rng.normal(size=(len(gains), 200))
     report = report_of(nll)
     assert report.method == f"method {chosen}"
-    enough = "Use method 1. It" if chosen else f"Method 0 is enough. Its NLL less that of {report.default} is "
+    enough = "Use method 1.\nIt" if chosen else f"Method 0 is enough.\nIts NLL less that of {report.default} is "
     assert report.sentence.startswith(enough)
     assert ("t is ahead of method 0 by" in report.sentence) == bool(chosen)
 
 
 def test_a_method_that_fills_as_the_default_does_is_said_to():
     report = report_of(np.random.default_rng(0).normal(size=(1, 40)).repeat(2, 0))
-    assert report.sentence.startswith("Method 0 is enough. Its NLL is that of method 1.")
+    assert report.sentence.startswith("Method 0 is enough.\nIts NLL is that of method 1.")
 
 
 def test_few_blocks_leave_the_default_and_say_so():
@@ -159,9 +167,9 @@ def test_chance_is_said_of_small_leads_and_few_blocks_of_large_ones(count, gain,
     report = report_of(0.2 * rng.normal(size=(2, len(labels))) + np.array([[gain], [0.0]]), labels)
     lead = f"method 0 by {report.difference('method 0', 'method 1').mean:.3f} ± "
     sentences = {
-        "few": f"Use method 1. It was ahead of {lead}",
-        "ahead": f"Use method 1. It is ahead of {lead}",
-        "chance": "Use method 1. That it differs from method 0 may be chance.",
+        "few": f"Use method 1.\nIt was ahead of {lead}",
+        "ahead": f"Use method 1.\nIt is ahead of {lead}",
+        "chance": "Use method 1.\nThat it differs from method 0 may be chance.",
     }
     assert {name: report.sentence.startswith(text) for name, text in sentences.items()} == {
         name: name == said for name in sentences
@@ -179,9 +187,9 @@ def test_a_method_that_was_ahead_of_the_default_is_named_and_drawn():
     assert 2 * lead.error < lead.mean
     assert not report.is_ahead("method 4", "method 3")
     assert report.sentence == (
-        f"Use method 3. Method 4 was ahead of it by {lead.mean:.3f} ± {lead.error:.3f} nats a value; that it differs "
+        f"Use method 3.\nMethod 4 was ahead of it by {lead.mean:.3f} ± {lead.error:.3f} nats a value; that it differs "
         "from all simpler methods may be chance among comparisons of 5 methods. To be sure, hide more by "
-        "maskings=2: 2 hidden blocks for gaps of 17–64 rows are too few. For values alone, method 4, too: squared "
+        "maskings=2: 2 hidden blocks for gaps of 17–64 rows are too few.\nFor values alone, method 4, too: squared "
         f"error {report.nll('method 4'):.4f} against {report.nll('method 3'):.4f}."
     )
     (legend,) = report.plot("NLL").legends
@@ -196,8 +204,8 @@ def test_methods_of_a_lower_score_that_is_not_shown_are_named():
     report = dataclasses.replace(report_of(nll), default="method 3")
     lead = report.difference("method 0", "method 3")
     assert report.sentence == (
-        f"Use method 3. It is ahead of method 0 by {lead.mean:.3f} ± {lead.error:.3f} nats a value; no difference to "
-        "method 2, method 4, method 1, of a lower NLL, could be shown: the default is kept. For values alone, "
+        f"Use method 3.\nIt is ahead of method 0 by {lead.mean:.3f} ± {lead.error:.3f} nats a value; no difference to "
+        "method 2, method 4, method 1, of a lower NLL, could be shown: the default is kept.\nFor values alone, "
         "method 2: squared "
         f"error {report.nll('method 2'):.4f} against {report.nll('method 3'):.4f}, which may be chance."
     )
@@ -218,7 +226,7 @@ def test_a_method_of_clearly_smaller_errors_is_named_for_values(blocks, gain, sa
     report = dataclasses.replace(report, trials=trials)
     assert report.method == "method 1"
     means = squares.mean(axis=1)
-    clause = f" For values alone, method 0: squared error {means[0]:.4f} against {means[1]:.4f}"
+    clause = f"\nFor values alone, method 0: squared error {means[0]:.4f} against {means[1]:.4f}"
     assert (f"{clause}." in report.sentence) == said
     is_lower = means[0] < 0.9 * means[1] and blocks >= 10  # of fewer nothing is said
     assert (f"{clause}, which may be chance." in report.sentence) == (is_lower and not said)
