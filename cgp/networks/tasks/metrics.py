@@ -167,8 +167,9 @@ def rank_correlation(first: Array, second: Array) -> Difference:
         mean is 0; zeros where either is constant, which tells nothing of the other.
 
     Example:
-        >>> rank_correlation(np.array([1.0, 2.0, 9.0, 3.0]), np.array([0.0, 1.0, 8.0, 64.0]))
-        Difference(mean=0.8, error=0.5773502691896258)
+        >>> correlation, error = rank_correlation(np.array([1.0, 2.0, 9.0, 3.0]), np.array([0.0, 1.0, 8.0, 64.0]))
+        >>> round(correlation, 3), round(error, 3)
+        (0.8, 0.577)
     """
     ranks = np.stack([rankdata(first), rankdata(second)])
     if (ranks == ranks[:, :1]).all(1).any():
