@@ -247,6 +247,8 @@ def _as_it_is(report: Assessment, change: Difference) -> str:
         said.append(
             "But no answer here is both sure and wrong; the few that labels can miss could cost more than that gain."
         )
+    if change.mean >= 0.0:
+        return " ".join([*said, "More labels may make it clear."])
     takes = f"report.apply(model, {name!r}) takes {'the risk' if is_feared else 'it as a guess'}"
     return " ".join([*said, f"{_more(report, name, -change)}, and {takes}."])
 

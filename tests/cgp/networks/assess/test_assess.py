@@ -207,6 +207,7 @@ SCALED = f"{FALLS} 0.0300 ± 0.0100 nats.\nBeyond a temperature,"
             "as trained",
             f"{HIGH} these 400 labels do not show that a temperature lowers the NLL. The likeliest, 1.25, claims",
         ),
+        ([], HARM, "as trained", "and changes it by +0.0760 ± 0.0309 nats. More labels may make it clear."),
         ([LEVEL, LEVEL], CLEAR, "temperature", f"{FALLS} 0.0100 ± 0.0060 nats."),
         ([], BETTER, "temperature", f"{FALLS} 0.0300 ± 0.0100 nats."),
         ([], SMALL, "as trained", f"{AS_IS} -0.0010 ± 0.0001 nats, which is below 0.002 nats."),
