@@ -149,7 +149,8 @@ class Tuned:
         known = Chunk.joined(list(self._chunks(keys, batches)))
         self.kept = known if batches is None else None
         self.rows, self.of_tuned, self.folds = known.rows, self.labels[known.places], fold_of[known.places.cpu()]
-        tunings = {factor: self.rows[factor].tuning(self.of_tuned) for factor in factors}
+        tried = factors if draws else ()  # otherwise there is no amplitude to choose
+        tunings = {factor: self.rows[factor].tuning(self.of_tuned) for factor in tried}
         self.tunings = {factor: tuning for factor, tuning in tunings.items() if tuning is not None}  # draws overflow
         self._plans: dict[tuple[Key | None, str, bool], dict[int, tuple[Key, Any]]] = {}
         self._wholes: dict[tuple[Key | None, str, bool], tuple[Key, Any]] = {}
@@ -195,7 +196,7 @@ class Tuned:
         keys = {key for key, _ in choices} | {0.0, widest}
         parts: dict[str, list[tuple[Array, Outcome]]] = {name: [] for name in plans}
         scores: list[dict[str, Array]] = []
-        for chunk in self.all_chunks([key for key in (*self.tunings, *self.sources) if key in keys]):
+        for chunk in self.all_chunks([key for key in {0.0: None, **self.tunings, **self.sources} if key in keys]):
             for name, plan in plans.items():
                 parts[name] += self._outcomes(plan, whole[name], chunk)
             scores.append({**chunk.scores, **of_draws(chunk.rows[widest])})
