@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, Never, NoReturn
 
 import numpy as np
 import torch
@@ -64,6 +64,7 @@ def assess(
     num_samples: int = 8,
     seed: int = 0,
     progress: Progress = None,
+    **others: Never,
 ) -> Assessment:
     r"""Score the uncertainty of a classifier, or of a regression, and the alternatives to it.
 
@@ -119,12 +120,14 @@ def assess(
         seed: seed of the folds and the draws.
         progress: whether progress is shown (None: on a terminal, in passes of more than ten seconds), or what is called
             with the number of batches done and of all.
+        **others: none: another name is refused, with the nearest of these.
 
     Returns:
         The comparison, with a recommendation in a sentence.
 
     Raises:
-        TypeError: if the model is no module, ``ood`` no mapping, or labels come as an argument of their own.
+        TypeError: if the model is no module, ``ood`` no mapping, labels come as an argument of their own, or an
+            argument has none of these names.
         ValueError: if there are no labels, an argument is out of range, or more than 5 % of the inputs of ``data`` are
             in ``train``, or of a set of ``ood`` in ``data``.
 
@@ -137,7 +140,7 @@ def assess(
         >>> list(report.scores)
         ['as trained', 'temperature']
     """
-    refuse_labels_apart("assess", labels)
+    refuse_labels_apart("assess", labels, others, assess)
     asked = as_task(task, labelled=True, output=output)
     check_samples(num_samples, 1)
     _check(asked, train, ood)

@@ -138,7 +138,9 @@ def _named(thing: Comparable, task: Task) -> Method | Detector | SetScore:
     if not set(thing.split(" + ")) <= set(InputScore.known):
         sums = (name for name in DETECTORS if " + " in name)
         names = (*Method.names(), *InputScore.known, *sums, *SetScore.known)
-        raise ValueError(f"compare: expected some of {names}, or objects, got {thing!r}{meant([thing], names)}")
+        near = meant([thing], names)
+        got = f"compare: got {thing!r}{near}; " if near else "compare: "  # before the many names
+        raise ValueError(f"{got}expected some of {names}, or objects{'' if near else f', got {thing!r}'}")
     return Detector(thing, task)
 
 
