@@ -185,7 +185,7 @@ def _doubt(report: Assessment) -> str:
     """What the outputs say of the labels: nothing; and, unless another method fits these, whether they are mixed up."""
     if not report.task.has_classes:
         asked = "" if report.method in report.beyond else " (are the values in the order of the inputs?)"
-        return f"{_error(report)}: these outputs say nothing of the values, no more than by chance{asked}."
+        return f"{_error(report)}: these outputs say nothing of the values{asked}."
     share = 1.0 - report.num_wrong / report.num_labels
     if report.is_useless and not report.tells_nothing("as trained"):
         why = "and no temperature makes their probabilities better than equal ones"
