@@ -155,7 +155,7 @@ def _assessed_network(out: Path) -> Any:
 
     assessed = assess_run(find_runs([out / _ASSESSED])[0])
     console = console_of_width(160)
-    console.print("", f"{assessed.what}:", assessed.sentence, "", sep="\n", highlight=False, markup=False)
+    console.print("", f"{assessed.what}:", assessed.brief, "", sep="\n", highlight=False, markup=False)
     return assessed
 
 

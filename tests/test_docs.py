@@ -29,7 +29,7 @@ PUBLIC += [
     "cgp.networks.model.pyro",
     "models",
 ]
-PUBLIC += ["cgp.networks.assess", "cgp.networks.predict.readout"]
+PUBLIC += ["cgp.networks", "cgp.networks.assess", "cgp.networks.predict.readout"]
 
 sys.path.append(str(DOCS / "_extensions"))
 pages = importlib.import_module("pages")

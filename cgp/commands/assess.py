@@ -234,10 +234,13 @@ class _Network:
     def assessed(self, seen: Any, others: dict[str, Any], seed: int) -> Any:
         """The report of :func:`cgp.assess`, with training data and other inputs by name."""
         from cgp.networks.assess.assess import assess
+        from cgp.networks.detect.detector import DETECTORS
 
         train = None if seen is None else self._labelled(seen)
         ood = {name: self._inputs(part) for name, part in others.items()}
-        return assess(self.model, self._labelled(self.known), train=train, ood=ood, task=self.task, seed=seed)
+        named = None if train is None else ["readout", *DETECTORS]  # also at chance: there is no network to run
+        options: dict[str, Any] = {"train": train, "ood": ood, "compare": named, "task": self.task, "seed": seed}
+        return assess(self.model, self._labelled(self.known), **options)
 
     def check_unseen(self, further: Any, fitted: Sequence[Any]) -> None:
         """Refuse labels for a guarantee that are among those that methods are fitted to."""

@@ -133,8 +133,10 @@ def _leader(results: Mapping[str, Sequence[Result]], choice: Choice, reference: 
     if leader in (choice[0], reference[0]) or 2 * best.count(leader) < len(best):
         return ""
     gain = _gain((leader, False), (reference[0], False))
+    is_doubt = choice[0] is reference[0] and gain.mean > 0
+    said = "On" if not is_doubt else "But on" if gain.mean > _CERTAIN * gain.sd else "That is not sure: on"
     return (
-        f"On the test inputs, which choose nothing, {_label(leader)} has the best mean in {best.count(leader)} of "
+        f"{said} the test inputs, which choose nothing, {_label(leader)} has the best mean in {best.count(leader)} of "
         f"{len(best)} columns; its NLL on the test inputs is {_than(_label(reference[0]), gain)}, {_standing(gain)}."
     )
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.dates import DateFormatter, DayLocator
+from matplotlib.dates import DateFormatter, DayLocator, date2num
 from matplotlib.figure import Figure
 
 from cgp.plotting.style import GREY, INK, PALETTE, as_png, style
@@ -28,6 +28,8 @@ _LEVEL = 95
 _NEAR = 3.0  # points from the level that some dozens of hidden weeks and days cannot tell from it
 _ERRORS = 2.0  # standard errors of a mean
 _LINES, _OURS = "straight lines", "cgp"
+_TRUE: dict[str, Any] = {"color": INK, "ls": "", "marker": "o", "mfc": "white", "ms": 4, "zorder": 3}
+_TRUE |= {"label": "true, hidden"}
 
 
 class Filling(NamedTuple):
@@ -61,7 +63,7 @@ def fill_air(picture: Path, *, structure: str = "auto") -> Filling:
     }
     low, high = imputer.interval(_LEVEL / 100)
     inside = 100 * float(((low <= whole) & (whole <= high)).to_numpy()[hidden].mean())
-    png = _drawn(imputer)
+    png = _drawn(imputer, whole.where(hidden))
     write_atomically(picture, partial(Path.write_bytes, data=png))
     what = f"{len(whole)} days of {', '.join(_UNITS)} over New York, {hidden.sum()} values hidden, a week at a time"
     weeks = _weeks(hidden, {"table": table, "whole": whole, "low": low, "high": high, **fillings})
@@ -77,9 +79,14 @@ def _air() -> Any:
     return air
 
 
-def _drawn(imputer: CorrelatedGPImputer) -> bytes:
+def _drawn(imputer: CorrelatedGPImputer, truth: Any) -> bytes:
+    """The table, filled, with what was hidden."""
     figure = Figure(figsize=(9.0, 7.0), layout="constrained")
-    imputer.plot(figure)
+    with style():
+        columns = imputer.plot(figure)[1:]
+        for ax, name in zip(columns, truth, strict=True):
+            ax.plot(date2num(truth.index), truth[name], **_TRUE | {"ms": 2.5, "mew": 0.7})
+        columns[0].legend(handles=columns[0].lines[-1:], loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0)
     return as_png(figure, 120)
 
 
@@ -141,9 +148,7 @@ def _week(ax: Axes, parts: Mapping[str, Any]) -> None:
     missing = parts["table"].isna()
     bridge = missing | missing.shift(fill_value=False) | missing.shift(-1, fill_value=False)
     ax.plot(parts["table"], color=INK, marker="o", ms=2.5, lw=0.8, label="known")
-    ax.plot(
-        parts["whole"].where(missing), color=INK, ls="", marker="o", mfc="white", ms=4, zorder=3, label="true, hidden"
-    )
+    ax.plot(parts["whole"].where(missing), **_TRUE)
     ax.plot(parts[_LINES].where(bridge), color=GREY, ls="--", lw=0.9, label=_LINES)
     ax.plot(parts[_OURS].where(bridge), color=PALETTE[1], lw=1.4, label=f"filled by {_OURS}")
     band: dict[str, Any] = {"color": PALETTE[1], "alpha": 0.25, "lw": 0, "label": f"its {_LEVEL} % interval"}

@@ -28,7 +28,7 @@ __all__ = ["report"]
 _SETS = ("accuracy", "nll", "ece", "brier", "ood_total", "ood_epistemic")
 _DETECTION = {"auroc": "AUROC %", "aupr_in": "AUPR-IN %", "aupr_out": "AUPR-OUT %", "fpr95": "FPR95 %"}
 _BY_KEY = {column.key: column for column in COLUMNS}
-_COMPARED = "The {} kinds of attention compared (NLL, the surprise at the true answers, in nats: less is better):"
+_COMPARED = "The {} kinds of attention compared:"
 _MINOR = 4  # columns after these are hidden on a narrow screen
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, Never, NoReturn
 
 import numpy as np
 import torch
@@ -35,11 +35,12 @@ from cgp.networks.model.tempering import harm_of_temperatures, probabilities
 from cgp.networks.predict.drawing import check_samples
 from cgp.networks.predict.method import Method, Settings, Training, as_assessed, with_settings
 from cgp.networks.tasks import Task, as_task
+from cgp.networks.tasks.metrics import LabelledScores
 
 from .assessment import Assessment, Choice
-from .claims import compare_detectors, compare_sets, harm_seen, least_mean, of_groups
+from .claims import are_enough, compare_detectors, compare_sets, harm_seen, least_mean, of_groups, tells_nothing
 from .compared import Comparable, Compared, Entry, compared, entries_of
-from .tuning import Outcome, Rows, Source, Tuned, ValidationData, rows_of
+from .tuning import Outcome, Rows, Source, Tuned, ValidationData, outcome_as_it_is, rows_of, together
 
 __all__ = ["FOLDS", "assess"]
 
@@ -63,6 +64,7 @@ def assess(
     num_samples: int = 8,
     seed: int = 0,
     progress: Progress = None,
+    **others: Never,
 ) -> Assessment:
     r"""Score the uncertainty of a classifier, or of a regression, and the alternatives to it.
 
@@ -105,8 +107,10 @@ def assess(
         compare: names or objects of what is compared with the model as trained and with its temperature or scale:
             methods ("posterior", "readout", "dropout", or with options such as ``Posterior(layers="all")``), detectors
             ("energy", "Mahalanobis + energy"), scores of prediction sets ("aps", "raps", "lac"), or your own. None is
-            all methods and detectors that the model and the data allow. Without the posterior, as by
-            ``["temperature", "energy"]``, a network with attention takes some eight passes over the data, not 25.
+            all methods and detectors that the model and the data allow; of a network that is at chance
+            (:func:`cgp.networks.assess.claims.tells_nothing`) those without fits or draws, and the report names the
+            rest. The posterior of a network with attention runs its layers from the last attention on some 130 times
+            (15 amplitudes, 8 draws each); without it, as by ``["temperature", "energy"]``, all of it runs three times.
         train: its labelled training data, likewise, without what is in ``data``; None omits the read-out and the scores
             of the representation.
         ood: out-of-distribution inputs, or corrupted ones, by name: inputs, or functions of a batch's inputs, which are
@@ -116,12 +120,14 @@ def assess(
         seed: seed of the folds and the draws.
         progress: whether progress is shown (None: on a terminal, in passes of more than ten seconds), or what is called
             with the number of batches done and of all.
+        **others: none: another name is refused, with the nearest of these.
 
     Returns:
         The comparison, with a recommendation in a sentence.
 
     Raises:
-        TypeError: if the model is no module, ``ood`` no mapping, or labels come as an argument of their own.
+        TypeError: if the model is no module, ``ood`` no mapping, labels come as an argument of their own, or an
+            argument has none of these names.
         ValueError: if there are no labels, an argument is out of range, or more than 5 % of the inputs of ``data`` are
             in ``train``, or of a set of ``ood`` in ``data``.
 
@@ -134,7 +140,7 @@ def assess(
         >>> list(report.scores)
         ['as trained', 'temperature']
     """
-    refuse_labels_apart("assess", labels)
+    refuse_labels_apart("assess", labels, others, assess)
     asked = as_task(task, labelled=True, output=output)
     check_samples(num_samples, 1)
     _check(asked, train, ood)
@@ -149,7 +155,12 @@ def assess(
     posterior = what.posterior or Posterior()
     drawing = model if what.posterior is None else posterior.drawing(model)
     search = AmplitudeSearch(drawing, num_samples, posterior.sampling, seed, asked)
-    label_of, shape = _check_labels(search, held)
+    outcomes = list[Outcome]()
+    is_costly = compare is None and what.brief.left_out
+    label_of, shape = _check_labels(search, held, outcomes if is_costly else None)
+    if outcomes and _is_at_chance(together(outcomes), search.task, held, label_of):
+        what, search = what.brief, replace(search, model=model)
+    what = what.fitted(training)
     return _Comparison(model, search, held, what, label_of, shape[-1]).report(_other_inputs(held, ood or {}, model))
 
 
@@ -220,6 +231,7 @@ class _Comparison:
             task=self.task,
             choices=choices,
             fitted=fitted,
+            left_out=self.what.left_out,
         )
 
     def _bounds(
@@ -303,9 +315,16 @@ def _check(task: Task, train: Any, ood: Any) -> None:
         raise TypeError(f"ood: expected a dict of sets by name, {{'name': inputs}}, got {type(ood).__name__}")
 
 
-def _check_labels(search: AmplitudeSearch, held: ValidationData) -> tuple[Tensor, tuple[int, ...]]:
+def _check_labels(
+    search: AmplitudeSearch, held: ValidationData, outcomes: list[Outcome] | None
+) -> tuple[Tensor, tuple[int, ...]]:
     """Input of each label, and which of several it is there, ``(N, 2)``, and the shape of what the model returns."""
-    task, shape = search.task, search.check(held)
+
+    def take(batch: Batch, drawn: Tensor) -> None:
+        if outcomes is not None and batch.labels is not None and drawn.dim() == search.task.dims + 1:
+            outcomes.append(outcome_as_it_is(search.task, drawn, batch.labels))
+
+    task, shape = search.task, search.check(held, take=take)
     if len(shape) != task.dims:
         advice = " (task='tokens' takes a label for every token)" if len(shape) == 3 else ""
         raise ValueError(f"model: expected logits {task.wanted}, got shape {shape}{advice}")
@@ -320,6 +339,14 @@ def _check_labels(search: AmplitudeSearch, held: ValidationData) -> tuple[Tensor
     if len(inputs) < FOLDS:
         raise ValueError(f"data: expected at least {FOLDS} {task.examples}, one a fold, got {len(inputs)}")
     return torch.stack([input_of_label, column_of], 1), shape
+
+
+def _is_at_chance(outcome: Outcome, task: Task, held: ValidationData, label_of: Tensor) -> bool:
+    """Whether enough labels show that the model as it is knows no more than chance."""
+    inputs, columns = label_of.numpy().T
+    labels = torch.cat([task.flat(labels) for labels in held.labels]).cpu().numpy()
+    wrong = int((~outcome.correct).sum()) if isinstance(outcome, LabelledScores) else None
+    return are_enough(int(inputs.max()) + 1, wrong) and tells_nothing(outcome, labels, columns, inputs)
 
 
 def _other_inputs(

@@ -28,10 +28,10 @@ from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.predict.method import Method, Settings, as_assessed, with_settings
 from cgp.networks.predict.prediction import data_frame
 from cgp.networks.tasks import Task
-from cgp.networks.tasks.metrics import LabelledScores, ValueErrors, agreement
+from cgp.networks.tasks.metrics import LabelledScores, ValueErrors
 from cgp.spelling import counted, meant
 
-from .claims import FEWEST_LABELS, FEWEST_WRONG, LEAST_NATS, Detection, Sets, best_detector
+from .claims import LEAST_NATS, Detection, Sets, are_enough, best_detector, tells_nothing
 from .words import about_detection, about_methods, meanings, tables
 from .written import write
 
@@ -85,6 +85,7 @@ class Assessment:
         task: the task.
         choices: for each method, by its name, what was fitted to all labels.
         fitted: detectors by name.
+        left_out: names of methods and detectors that were not compared, as the network is at chance.
     """
 
     scores: dict[str, dict[str, float]]
@@ -105,6 +106,7 @@ class Assessment:
     task: Task
     choices: dict[str, Choice]
     fitted: dict[str, Detector]
+    left_out: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """One line: what is recommended, and by how many labels."""
@@ -325,7 +327,7 @@ class Assessment:
 
     @property
     def is_at_chance(self) -> bool:
-        """Whether logits tell nothing of the labels as trained, or nothing that a temperature could use."""
+        """Whether outputs tell nothing of the labels as trained, or nothing that a temperature could use."""
         return self.tells_nothing(next(iter(self.scores))) or self.is_useless
 
     @property
@@ -334,34 +336,20 @@ class Assessment:
         return self.task.has_classes and is_useless(self.choices[self.task.parameter].parameter)
 
     def tells_nothing(self, method: str) -> bool:
-        """Whether neither answers nor probabilities of a method tell anything of the labels beyond chance at 5 %.
-
-        Answers do where their agreement with the labels does (:func:`cgp.networks.tasks.metrics.agreement`), of several
-        labels that of one of them; probabilities where their NLL is below that of the classes' shares, the least of any
-        that know nothing else.
+        """Whether a method tells no more of the labels than chance (:func:`cgp.networks.assess.claims.tells_nothing`).
 
         Args:
             method: its name.
 
         Returns:
-            Whether; never of values.
+            Whether.
         """
-        found = self.outcomes[method]
-        if not isinstance(found, LabelledScores):
-            return False
-        asked = [self.columns == column for column in np.unique(self.columns)]
-        parts, z = [(found.classes[rows], self.labels[rows]) for rows in asked], float(norm.isf(LEVEL / len(asked)))
-        _, places, counts = np.unique([self.columns, self.labels], axis=1, return_inverse=True, return_counts=True)
-        shares = counts[places] / np.bincount(self.columns)[self.columns]
-        gain = Difference.of_groups(-np.log(shares) - found.losses, self.groups)
-        answers = any(agreement(*part).exceeds(0.0, z) for part in parts)
-        return not (answers or gain.exceeds(0.0, float(norm.isf(LEVEL))))
+        return tells_nothing(self.outcomes[method], self.labels, self.columns, self.groups)
 
     @property
     def has_enough_labels(self) -> bool:
         """Whether there are enough for any claim of a method."""
-        enough = min(self.num_labels, self.num_inputs) >= FEWEST_LABELS
-        return enough and (not self.correct or self.num_wrong >= FEWEST_WRONG)
+        return are_enough(min(self.num_labels, self.num_inputs), self.num_wrong if self.correct else None)
 
     def plot(self) -> Figure:
         """Draw reliability and risk by coverage, as trained, with a temperature and by ``method``, and the detectors.

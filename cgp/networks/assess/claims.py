@@ -11,14 +11,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 
-from cgp.comparisons import Difference, critical_value
+from cgp.comparisons import LEVEL, Difference, critical_value
 from cgp.networks.detect.detector import Detector
 from cgp.networks.guarantees.conformal import SetScore, label_scores, sets_by_label_scores
 from cgp.networks.tasks import metrics
 
 from .compared import Entry
-from .tuning import Chunk, Tuned
+from .tuning import Chunk, Outcome, Tuned
 
 __all__ = [
     "COVERAGE",
@@ -29,6 +30,7 @@ __all__ = [
     "LEAST_NATS",
     "Detection",
     "Sets",
+    "are_enough",
     "best_detector",
     "compare_detectors",
     "compare_sets",
@@ -36,6 +38,7 @@ __all__ = [
     "labels_needed",
     "least_mean",
     "of_groups",
+    "tells_nothing",
 ]
 
 Array = NDArray[Any]
@@ -167,6 +170,43 @@ def _of_folds(scores: Array, known: Array, labels: Array, folds: Array, places: 
 
 def _summary(found: Array) -> Sets:
     return Sets(float(found[:, 0].mean()), float(found[:, 1].mean()), float((found[:, 1] == 1).mean()))
+
+
+def are_enough(labels: int, wrong: int | None) -> bool:
+    """Whether labels, or the inputs that they belong to, are enough for any claim, of classes with wrong answers."""
+    return labels >= FEWEST_LABELS and (wrong is None or wrong >= FEWEST_WRONG)
+
+
+def tells_nothing(outcome: Outcome, labels: Array, columns: Array, groups: Array) -> bool:
+    """Whether neither answers nor probabilities tell anything of the labels beyond chance at 5 %.
+
+    Answers do where their agreement with the labels does (:func:`cgp.networks.tasks.metrics.agreement`), of several
+    labels that of one of them; probabilities where their NLL is below that of the classes' shares, the least of any
+    that know nothing else. Values do where their ranks are those of the labels, in an output
+    (:func:`cgp.networks.tasks.metrics.rank_correlation`), and variances where theirs are those of the errors: a factor,
+    an offset, or a constant where nothing can be predicted but the size of errors, is no chance.
+
+    Args:
+        outcome: of each label, or row of values.
+        labels: classes ``(N,)``, or values ``(N, C)``.
+        columns: which of the several labels of an input each is, from 0, ``(N,)``.
+        groups: the input, from 0, that each belongs to, ``(N,)``.
+
+    Returns:
+        Whether.
+    """
+    if isinstance(outcome, metrics.ValueErrors):
+        pairs = [(labels - outcome.errors, labels), (outcome.deviations, np.abs(outcome.errors))]
+        found = [metrics.rank_correlation(a, b) for pair in pairs for a, b in zip(*(p.T for p in pair), strict=True)]
+    else:
+        asked = [columns == column for column in np.unique(columns)]
+        found = [metrics.agreement(outcome.classes[rows], labels[rows]) for rows in asked]
+        _, places, counts = np.unique([columns, labels], axis=1, return_inverse=True, return_counts=True)
+        shares = counts[places] / np.bincount(columns)[columns]
+        gain = Difference.of_groups(-np.log(shares) - outcome.losses, groups)
+        if gain.exceeds(0.0, float(norm.isf(LEVEL))):
+            return False
+    return not any(each.exceeds(0.0, float(norm.isf(LEVEL / len(found)))) for each in found)
 
 
 def least_mean(values: Array, worst: float, level: float) -> float:

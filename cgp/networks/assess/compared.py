@@ -55,22 +55,38 @@ def entries_of(task: Task, plain: Method, methods: Sequence[Method]) -> dict[str
 
 
 class Compared(NamedTuple):
-    """What is compared, fitted to the training data where it needs some.
+    """What is compared.
 
     Attributes:
         methods: besides the temperature or scale alone.
         detectors: the first one is what the others are compared with.
         sets: scores of classes.
+        left_out: names of methods and detectors that were possible, but are not compared.
     """
 
     methods: list[Method]
     detectors: list[Detector]
     sets: list[SetScore]
+    left_out: tuple[str, ...] = ()
 
     @property
     def posterior(self) -> Posterior | None:
         """The posterior among the methods."""
         return next((method for method in self.methods if isinstance(method, Posterior)), None)
+
+    @property
+    def brief(self) -> Compared:
+        """What is read off the network's outputs: no method, and no detector of draws or training data."""
+        detectors = [each for each in self.detectors if not (each.draws or each.needs_train)]
+        left = [each.name for each in self.methods] + [d.name for d in self.detectors if d not in detectors]
+        return self._replace(methods=[], detectors=detectors, left_out=tuple(left))
+
+    def fitted(self, training: Training | None) -> Compared:
+        """The same, fitted to the training data where it needs some."""
+        if training is None:
+            return self
+        methods = [method.fit(training) if method.needs_train else method for method in self.methods]
+        return self._replace(methods=methods, detectors=[each.trained(training) for each in self.detectors])
 
 
 def compared(compare: Sequence[Comparable] | None, model: nn.Module, task: Task, training: Training | None) -> Compared:
@@ -84,9 +100,9 @@ def compared(compare: Sequence[Comparable] | None, model: nn.Module, task: Task,
         if isinstance(thing, SetScore):
             found.sets.append(thing)
         elif isinstance(thing, Detector):
-            found.detectors.append(thing if training is None else thing.trained(training))
+            found.detectors.append(thing)
         elif thing.name != task.parameter:  # which is compared in any case
-            found.methods.append(thing.fit(training) if thing.needs_train and training is not None else thing)
+            found.methods.append(thing)
     return found
 
 
@@ -122,7 +138,9 @@ def _named(thing: Comparable, task: Task) -> Method | Detector | SetScore:
     if not set(thing.split(" + ")) <= set(InputScore.known):
         sums = (name for name in DETECTORS if " + " in name)
         names = (*Method.names(), *InputScore.known, *sums, *SetScore.known)
-        raise ValueError(f"compare: expected some of {names}, or objects, got {thing!r}{meant([thing], names)}")
+        near = meant([thing], names)
+        got = f"compare: got {thing!r}{near}; " if near else "compare: "  # before the many names
+        raise ValueError(f"{got}expected some of {names}, or objects{'' if near else f', got {thing!r}'}")
     return Detector(thing, task)
 
 

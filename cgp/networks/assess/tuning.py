@@ -21,7 +21,19 @@ from cgp.networks.tasks.metrics import LabelledScores, ValueErrors
 
 from .compared import Entry
 
-__all__ = ["KEPT_BYTES", "KEPT_LABELS", "KEPT_LOGITS", "Rows", "Source", "Tuned", "ValidationData", "rows_of"]
+__all__ = [
+    "KEPT_BYTES",
+    "KEPT_LABELS",
+    "KEPT_LOGITS",
+    "Outcome",
+    "Rows",
+    "Source",
+    "Tuned",
+    "ValidationData",
+    "outcome_as_it_is",
+    "rows_of",
+    "together",
+]
 
 Array = NDArray[Any]
 Key = float | str
@@ -82,6 +94,23 @@ def rows_of(task: Task) -> Any:
     return Logits if task.has_classes else Normals
 
 
+def outcome_as_it_is(task: Task, drawn: Tensor, labels: Tensor) -> Outcome:
+    """Scores of a batch's labels by what a network returned, ``(1, ..., C)``."""
+    flat = task.flat(labels)
+    outcome: Outcome = rows_of(task).of_draws(drawn, labels).outcome(flat, _unit(flat))
+    return outcome
+
+
+def together(parts: Sequence[Outcome]) -> Outcome:
+    """Scores of the labels of all parts."""
+    return type(parts[0])(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _unit(labels: Tensor) -> Any:
+    """The temperature, or the scale of each output, that changes nothing."""
+    return 1.0 if labels.dim() == 1 else torch.ones_like(labels[0])
+
+
 class Chunk(NamedTuple):
     """What all sources predict of rows at some places ``(n,)``, by factor or name, and scores of the inputs by name."""
 
@@ -120,7 +149,8 @@ class Tuned:
         known = Chunk.joined(list(self._chunks(keys, batches)))
         self.kept = known if batches is None else None
         self.rows, self.of_tuned, self.folds = known.rows, self.labels[known.places], fold_of[known.places.cpu()]
-        tunings = {factor: self.rows[factor].tuning(self.of_tuned) for factor in factors}
+        tried = factors if draws else ()  # otherwise there is no amplitude to choose
+        tunings = {factor: self.rows[factor].tuning(self.of_tuned) for factor in tried}
         self.tunings = {factor: tuning for factor, tuning in tunings.items() if tuning is not None}  # draws overflow
         self._plans: dict[tuple[Key | None, str, bool], dict[int, tuple[Key, Any]]] = {}
         self._wholes: dict[tuple[Key | None, str, bool], tuple[Key, Any]] = {}
@@ -139,7 +169,7 @@ class Tuned:
         """The source of a row of the report, and its temperature or scale, by some labels."""
         if entry.key is None:
             return self._best(entry, rows)
-        return entry.key, self._parameter(entry.key, rows) if entry.fits else self._unit
+        return entry.key, self._parameter(entry.key, rows) if entry.fits else _unit(self.labels)
 
     def whole(self, entry: Entry) -> tuple[Key, Any]:
         """The choice by all labels."""
@@ -166,7 +196,7 @@ class Tuned:
         keys = {key for key, _ in choices} | {0.0, widest}
         parts: dict[str, list[tuple[Array, Outcome]]] = {name: [] for name in plans}
         scores: list[dict[str, Array]] = []
-        for chunk in self.all_chunks([key for key in (*self.tunings, *self.sources) if key in keys]):
+        for chunk in self.all_chunks([key for key in {0.0: None, **self.tunings, **self.sources} if key in keys]):
             for name, plan in plans.items():
                 parts[name] += self._outcomes(plan, whole[name], chunk)
             scores.append({**chunk.scores, **of_draws(chunk.rows[widest])})
@@ -179,11 +209,6 @@ class Tuned:
             yield self.kept
         else:
             yield from self._chunks(keys, None)
-
-    @property
-    def _unit(self) -> Any:
-        """The temperature or scale that changes nothing."""
-        return 1.0 if self.labels.dim() == 1 else torch.ones_like(self.labels[0])
 
     def _outcomes(
         self, plan: Mapping[int, tuple[Key, Any]], whole: tuple[Key, Any], chunk: Chunk
@@ -251,5 +276,5 @@ class Tuned:
 def _in_order(parts: Sequence[tuple[Array, Outcome]]) -> Outcome:
     """Scores of some labels each, with their places, as those of all labels in order."""
     order = np.argsort(np.concatenate([places for places, _ in parts]))
-    columns = zip(*(outcome for _, outcome in parts), strict=True)
-    return type(parts[0][1])(*(np.concatenate(column)[order] for column in columns))
+    joined = together([outcome for _, outcome in parts])
+    return type(joined)(*(column[order] for column in joined))

@@ -108,7 +108,7 @@ def about_methods(report: Assessment) -> list[str]:
     if not report.has_enough_labels:
         return [_too_few(report)]
     if report.is_at_chance:
-        return [_doubt(report), _of_methods(report)]
+        return [_doubt(report), _of_methods(report), *_left_out(report)]
     return [*_claimed(report), _of_methods(report), *_others(report)]
 
 
@@ -132,12 +132,26 @@ def _claimed(report: Assessment) -> list[str]:
 
 def _of_errors(report: Assessment) -> str:
     """How large errors of values are, and how many of these lie inside intervals of 90 %, by the first method."""
-    name, scores = next(iter(report.scores.items()))
+    name = next(iter(report.scores))
     inside = np.abs(report.cumulative[name].reshape(report.num_labels, -1) - 0.5) <= 0.45
     share = Difference.of_groups(inside.mean(1), report.groups)
     by = "as trained" if name == "as trained" else f"by {_plain(report)}"
     held = f"{100 * share.mean:.1f} ± {100 * share.error:.1f} % of the values are in 90 % intervals, {by}"
-    return f"Its error is {scores['rmse']:.3g} (root mean square), and {held}."
+    return f"{_error(report)}, and {held}."
+
+
+def _error(report: Assessment) -> str:
+    """How large errors of values are; where it says more, beside those of their mean alone."""
+    found = next(iter(report.scores.values()))["rmse"]
+    alone = float(np.square(report.labels - report.labels.mean(0)).mean()) ** 0.5
+    of_mean = f", that of the values' mean {alone:.3g}" if found >= alone or report.is_at_chance else ""
+    return f"Its error is {found:.3g} (root mean square){of_mean}"
+
+
+def _left_out(report: Assessment) -> list[str]:
+    """What was not compared with a network at chance, and how it is."""
+    call = f"cgp.assess(..., compare={list(report.left_out)})"
+    return [f"What takes fits or draws was not compared: {call} does it all the same."] if report.left_out else []
 
 
 def _excess(report: Assessment) -> Difference:
@@ -168,7 +182,10 @@ def _side(excess: Difference) -> tuple[str, str]:
 
 
 def _doubt(report: Assessment) -> str:
-    """What the logits say of the labels: nothing; and, unless another method fits these, whether they are mixed up."""
+    """What the outputs say of the labels: nothing; and, unless another method fits these, whether they are mixed up."""
+    if not report.task.has_classes:
+        asked = "" if report.method in report.beyond else " (are the values in the order of the inputs?)"
+        return f"{_error(report)}: these outputs say nothing of the values{asked}."
     share = 1.0 - report.num_wrong / report.num_labels
     if report.is_useless and not report.tells_nothing("as trained"):
         why = "and no temperature makes their probabilities better than equal ones"
@@ -187,10 +204,10 @@ def _of_methods(report: Assessment) -> str:
         better = f"its NLL is below that of {plain} by {_fall(report.beyond[method])}"
         advice = _use(report, method, report.choices[method].method.advice(task), better)
         return " ".join([advice, *_changed(report, method), *_costs(report, method)])
-    if "as trained" not in report.scores:
-        return f"Use {plain}."
     if report.is_at_chance:
         return "Use the model as it is, if at all."
+    if "as trained" not in report.scores:
+        return f"Use {plain}."
     change = report.differences[task.parameter]["nll"]
     if method == task.parameter:
         used = f"{plain} of {report.choices[method].parameter:.3g}" if task.has_classes else plain
@@ -230,6 +247,8 @@ def _as_it_is(report: Assessment, change: Difference) -> str:
         said.append(
             "But no answer here is both sure and wrong; the few that labels can miss could cost more than that gain."
         )
+    if change.mean >= 0.0:
+        return " ".join([*said, "More labels may make it clear."])
     takes = f"report.apply(model, {name!r}) takes {'the risk' if is_feared else 'it as a guess'}"
     return " ".join([*said, f"{_more(report, name, -change)}, and {takes}."])
 

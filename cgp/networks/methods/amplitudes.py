@@ -42,8 +42,10 @@ class AmplitudeSearch:
     task: Task
     tick: Callable[[int], None] = lambda count: None
 
-    def check(self, data: Iterable[Batch], name: str = "data") -> tuple[int, ...]:
-        """The shape of a batch's logits; raises for labels and logits that do not fit, before any draw."""
+    def check(
+        self, data: Iterable[Batch], name: str = "data", take: Callable[[Batch, Tensor], None] | None = None
+    ) -> tuple[int, ...]:
+        """The shape of a batch's logits, all of which ``take`` gets; raises for those that labels do not fit."""
         first = 0
         for batch in data:
             assert batch.labels is not None
@@ -51,6 +53,8 @@ class AmplitudeSearch:
             if not first:
                 runs.prefix.warn(runs.mean, partial(self._mean, batch), _CALLER)
             self.task.check_rows(runs.mean, batch.labels, name=name, first=first)
+            if take is not None:
+                take(batch, runs.plain)
             first += len(batch.labels)
         return tuple(runs.mean.shape)
 
@@ -61,9 +65,9 @@ class AmplitudeSearch:
         for index, batch in enumerate(data, first):
             runs = _Runs(self.model, batch.inputs, self.mode, self.task)
             for factor in factors:
-                logits = runs.draws(factor, self._noises(index)) if factor else runs.mean[None]
+                logits = _wide(runs.draws(factor, self._noises(index))) if factor else runs.plain
                 self.tick(len(logits) if factor else 0)
-                yield factor, batch, logits.float() if logits.dtype.itemsize < 4 else logits
+                yield factor, batch, logits
 
     def scores(
         self, data: list[Batch], factors: Sequence[float], temperatures: Sequence[float] = TEMPERATURES
@@ -114,6 +118,11 @@ class _Runs:
         owners = [module for module in modules if has_amplitude(module) and id(module) not in first]
         self.given: dict[nn.Module, Any] = {owner: owner.log_amplitude for owner in owners}
 
+    @property
+    def plain(self) -> Tensor:
+        """Logits without draws, ``(1, ..., C)``, in single precision at least."""
+        return _wide(self.mean[None])
+
     def draws(self, factor: float, noises: list[tuple[int, float]]) -> Tensor:
         """Logits ``(S, ..., C)`` at amplitudes multiplied by a factor."""
         if self.posterior is not None:
@@ -128,6 +137,10 @@ class _Runs:
 
     def _logits(self, model: nn.Module) -> Tensor:
         return self.task.rows(call_model(model, self.inputs))
+
+
+def _wide(logits: Tensor) -> Tensor:
+    return logits.float() if logits.dtype.itemsize < 4 else logits
 
 
 def has_amplitude(module: nn.Module) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Never
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,7 @@ def calibrate(
     num_samples: int = 8,
     seed: int = 0,
     progress: Progress = None,
+    **others: Never,
 ) -> Calibration:
     r"""Calibrate a classifier, or a regression, on held-out labels.
 
@@ -94,12 +95,13 @@ def calibrate(
         seed: seed of the draws; the global generators are not affected.
         progress: of a classifier's posterior: whether progress is shown (None: on a terminal, from ten seconds on), or
             what is called with the number of runs done, and of all.
+        **others: none: another name is refused, with the nearest of these.
 
     Returns:
         The result, with the calibrated model.
 
     Raises:
-        TypeError: if labels come as an argument of their own.
+        TypeError: if labels come as an argument of their own, or an argument has none of these names.
         ValueError: if the model has nothing that the method needs, labels are missing or no class indices, logits are
             not finite or not logits, or an argument is off. The model is left as it was.
 
@@ -117,7 +119,7 @@ def calibrate(
         >>> scaled.nll <= scaled.nll_mean
         True
     """
-    refuse_labels_apart("calibrate", labels)
+    refuse_labels_apart("calibrate", labels, others, calibrate)
     asked, model = as_task(task, labelled=True, output=output), uncompiled(model)
     way = Method.named(_chosen(model, asked) if method == "auto" else method)
     _check(way, num_samples, train)

@@ -156,12 +156,14 @@ def _say_shapes(model: nn.Module, inputs: Any, error: Exception) -> None:
     ) from error
 
 
-def refuse_labels_apart(call: str, labels: Sequence[Any]) -> None:
-    """Raise for labels that come as an argument of their own.
+def refuse_labels_apart(call: str, labels: Sequence[Any], others: Iterable[str] = (), known: Any = None) -> None:
+    """Raise for labels that come as an argument of their own, and for names of arguments that there are not.
 
     Args:
         call: name of the function of ``cgp`` that was called.
         labels: what came after the data; nothing is as it should be.
+        others: names of arguments that it has not.
+        known: the function.
 
     Raises:
         TypeError: if there is anything.
@@ -171,8 +173,11 @@ def refuse_labels_apart(call: str, labels: Sequence[Any]) -> None:
         Traceback (most recent call last):
         TypeError: data: expected batches, got inputs and labels apart: cgp.assess(model, [(inputs, labels)])
     """
-    if labels:
+    if labels or {"label", "labels", "targets", "y"} & {*others}:
         raise TypeError(f"data: expected batches, got inputs and labels apart: cgp.{call}(model, [(inputs, labels)])")
+    for name in others:
+        names = [*inspect.signature(known).parameters.keys() - {"labels", "others"}]
+        raise TypeError(f"{call}: unexpected argument {name!r}{meant([name], names)}")
 
 
 def is_cache(value: Any) -> bool:

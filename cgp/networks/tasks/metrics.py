@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.stats import norm, rankdata
 from torch import Tensor
 
 from cgp.comparisons import Difference, gaussian_scores
@@ -36,6 +36,7 @@ __all__ = [
     "fpr95",
     "log_losses",
     "placements",
+    "rank_correlation",
     "risk_at_coverage",
     "uncertainties",
 ]
@@ -152,6 +153,28 @@ def agreement(classes: Array, labels: Array) -> Difference:
     variance = expected + expected**2 - float((p * q) @ (p + q))
     kappa = (float((classes == labels).mean()) - expected) / (1.0 - expected)
     return Difference(kappa, (max(variance, 0.0) / (count - 1)) ** 0.5 / (1.0 - expected))
+
+
+def rank_correlation(first: Array, second: Array) -> Difference:
+    r"""Spearman's rank correlation, ties with the average of their ranks.
+
+    Args:
+        first: values, ``(N,)``, N at least 2.
+        second: values, ``(N,)``.
+
+    Returns:
+        The correlation, and its standard deviation :math:`(N - 1)^{-1/2}` over all orders of one of them, where its
+        mean is 0; zeros where either is constant, which tells nothing of the other.
+
+    Example:
+        >>> correlation, error = rank_correlation(np.array([1.0, 2.0, 9.0, 3.0]), np.array([0.0, 1.0, 8.0, 64.0]))
+        >>> round(correlation, 3), round(error, 3)
+        (0.8, 0.577)
+    """
+    ranks = np.stack([rankdata(first), rankdata(second)])
+    if (ranks == ranks[:, :1]).all(1).any():
+        return Difference(0.0, 0.0)
+    return Difference(float(np.corrcoef(ranks)[0, 1]), float((len(first) - 1) ** -0.5))
 
 
 class ValueErrors(NamedTuple):

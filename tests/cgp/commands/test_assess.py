@@ -88,6 +88,18 @@ def test_representation_and_strangers_are_scored(saved, tmp_path, capsys):
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_saved_outputs_at_chance_are_compared_with_what_was_given(saved, capsys):
+    """No network runs, and a command line names no methods to go on with."""
+    labels = np.random.default_rng(1).integers(4, size=200)
+    path, train = saved("held_out.npz", 200, labels=labels), saved("train.npz", 200, labels=labels[::-1])
+    assert commands.main(["assess", str(path), "--train", str(train), "--ood", str(saved("far.npz", 200, 2.0))]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "these logits say nothing of the labels" in printed
+    assert "GP read-out + temperature" in printed
+    assert "GP variance + energy" in printed
+    assert "was not compared" not in printed
+
+
 def test_withheld_answers_keep_to_the_risk(saved, capsys):
     """As `abstain(risk=, level=)` on the same held-out labels, which is the oracle."""
     path = saved("held_out.npz", 2000)

@@ -8,9 +8,7 @@ import torch
 from torch import nn
 
 import cgp
-from cgp.networks.detect.scores import InputScore
-from cgp.networks.guarantees.conformal import SetScore
-from cgp.networks.methods import Method
+from cgp.networks import InputScore, Method, SetScore
 from cgp.networks.predict.method import Settings, with_settings
 from cgp.networks.tasks import Classification
 

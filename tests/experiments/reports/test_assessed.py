@@ -20,6 +20,9 @@ def test_a_trained_network_is_assessed_and_shown_in_the_report(tmp_path):
     expected = cgp.assess(run.model(), [(test.inputs, test.labels)], compare=["temperature"])
     tables = [table.splitlines()[1].split() for table in (expected.table(), assessed.tables)]
     assert tables[0] == tables[1]  # as trained
+    lines = assessed.sentence.splitlines()
+    assert assessed.brief.splitlines() == [line for line in lines if not line.startswith("Beyond")]
+    assert len(assessed.brief.splitlines()) <= 3
     assert "GP variance" in assessed.tables
     assert "inverted" in assessed.tables
     assert f"the {len(test)} labels of its test inputs" in assessed.what

@@ -39,6 +39,17 @@ def test_a_table_is_filled_drawn_and_scored(filling):
     assert filling.held.endswith("% intervals, as they should be.")
 
 
+def test_the_picture_of_the_table_shows_what_was_hidden(monkeypatch, tmp_path):
+    figures = []
+    monkeypatch.setattr("experiments.reports.filling.as_png", lambda figure, dpi: figures.append(figure) or b"")
+    fill_air(tmp_path / "table.png", structure="shared")
+    columns = figures[0].axes[1:]
+    hidden = [np.isfinite(np.asarray(ax.lines[-1].get_ydata(), dtype=float)).sum() for ax in columns]
+    assert sum(hidden) == 142
+    assert all(ax.lines[-1].get_label() == "true, hidden" for ax in columns)
+    assert columns[0].get_legend() is not None
+
+
 def test_means_of_months_have_errors_and_the_truth_where_it_is_known(filling):
     whole = pd.read_csv(AIR, comment="#", index_col="date", parse_dates=True)
     true = whole[["wind", "temperature"]].resample("MS").mean()

@@ -13,7 +13,7 @@ from cgp.plotting.curves import score_limits
 from experiments.evaluation import classification_report, uncertainty
 from experiments.evaluation.paired import mean_difference
 from experiments.reports import figures
-from experiments.reports.answer import _standing, _than, answer, findings
+from experiments.reports.answer import _leader, _standing, _than, answer, findings
 from experiments.reports.figures import _totals, _uncertainty, _withhold, sections
 from experiments.reports.page import report
 from experiments.reports.scores import Statistic, methods, score
@@ -117,6 +117,9 @@ def test_a_method_that_leads_most_columns_is_named(results, columns, says):
     assert len(words) == says
     if says:
         assert words[0].startswith("On the test inputs, which choose nothing, ")
+        taken = results["digits/softmax"], False
+        doubt = _leader({**results, "digits/leader": leader}, taken, taken)
+        assert doubt.startswith("But on the test inputs, which choose nothing, ")  # though another one is to be taken
         gain = mean_difference(np.array([losses(0, run) - losses(1, run) for run in range(2)]))
         assert f"inputs is better than that of Softmax by {gain[0]:.3f} ± {gain[1]:.3f} nats, beyond" in words[0]
 

@@ -207,6 +207,7 @@ SCALED = f"{FALLS} 0.0300 ± 0.0100 nats.\nBeyond a temperature,"
             "as trained",
             f"{HIGH} these 400 labels do not show that a temperature lowers the NLL. The likeliest, 1.25, claims",
         ),
+        ([], HARM, "as trained", "and changes it by +0.0760 ± 0.0309 nats. More labels may make it clear."),
         ([LEVEL, LEVEL], CLEAR, "temperature", f"{FALLS} 0.0100 ± 0.0060 nats."),
         ([], BETTER, "temperature", f"{FALLS} 0.0300 ± 0.0100 nats."),
         ([], SMALL, "as trained", f"{AS_IS} -0.0010 ± 0.0001 nats, which is below 0.002 nats."),
@@ -405,6 +406,56 @@ def test_a_read_out_that_knows_the_labels_is_advised_at_chance(report):
     neither = dataclasses.replace(report, outcomes=outcomes | {method: nothing}, **options)
     assert neither.method == "as trained"
     assert neither.sentence.endswith("Use the model as it is, if at all.")
+
+
+class Counting(nn.Module):
+    """A classifier of attention and a head, which counts its passes."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.layer, self.head = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.Linear(8, classes)
+        self.passes = 0
+
+    def forward(self, x):
+        self.passes += 1
+        return self.head(self.layer(x).mean(1))
+
+
+def test_a_network_at_chance_is_said_to_be_before_anything_is_fitted():
+    """With few passes, the numbers of the model as it is, and how the rest is compared all the same."""
+    torch.manual_seed(0)
+    model, x, y = Counting(10).eval(), torch.randn(600, 4, 8), torch.randint(10, (600,))
+    data = {"train": [(x[400:], y[400:])], "ood": {"far": x[:50] + 3.0}}
+    found = assess(model, [(x[:400], y[:400])], **data)
+    assert model.passes < 12
+    assert list(found.scores) == ["as trained", "temperature"]
+    with torch.no_grad():
+        expected = float(nn.functional.cross_entropy(model(x[:400]), y[:400]))
+    assert found.scores["as trained"]["nll"] == pytest.approx(expected, abs=1e-5)
+    assert list(found.detection["far"]) == ["1 - confidence", "entropy", "energy"]
+    assert "these logits say nothing of the labels (are the labels in the order of the inputs?)." in found.sentence
+    assert "Use the model as it is, if at all.\nWhat takes fits or draws was not compared: cgp.assess" in found.sentence
+    names = found.sentence.partition("compare=")[2].partition("]")[0] + "]"
+    again = assess(model, [(x[:400], y[:400])], **data, compare=eval(names), num_samples=2)
+    assert {"posterior", "GP read-out + temperature"} < {*again.scores}
+    assert "Mahalanobis + energy" in again.detection["far"]
+    assert again.left_out == ()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_network_that_knows_a_little_is_compared_with_all(seed):
+    """Of ten classes, 15 % of 400 answers are right."""
+    torch.manual_seed(seed)
+    model, x = Counting(10).eval(), torch.randn(400, 4, 8)
+    with torch.no_grad():
+        model.head.weight.mul_(5.0)
+        y = model(x).argmax(-1)
+        y[60:] = (y[60:] + torch.randint(1, 10, (340,))) % 10
+    found = assess(model, [(x, y)], num_samples=2)
+    assert found.scores["as trained"]["accuracy"] == pytest.approx(0.15)
+    assert "posterior" in found.scores
+    assert found.left_out == ()
+    assert "by chance:" not in found.sentence
 
 
 @pytest.mark.parametrize(("slope", "cost"), [(1.0, 0.0), (2.0, 3.0)], ids=["never answered", "often answered"])

@@ -202,7 +202,7 @@ def test_amplitudes_whose_draws_overflow_are_left_out():
     model, x = Overflowing().eval(), torch.randn(60, 4, 8)
     with torch.no_grad():
         y = model(x) + 0.1 * torch.randn(60, 1)
-    report = cgp.assess(model, [(x, y)], task="regression", num_samples=16)
+    report = cgp.assess(model, [(x, y)], task="regression", compare=["posterior"], num_samples=16)
     assert np.isfinite(report.scores["posterior + scale"]["nll"])
 
 
@@ -268,3 +268,37 @@ def test_a_representation_of_other_functions_is_read_throughout(tmp_path):
         torch.testing.assert_close(cgp.predict(changed, x[:9]).mean.double(), by_hand.mean, rtol=1e-5, atol=1e-5)
     with pytest.raises(ValueError, match="expected a read-out with the default features and output"):
         cgp.save_pretrained(calibrated, tmp_path)
+
+
+def of_values(model, y, x, **options):
+    return cgp.assess(model, [(x, y)], task=Regression(**options), num_samples=2)
+
+
+def test_a_regression_at_chance_is_said_to_be_before_anything_is_fitted():
+    torch.manual_seed(0)
+    model, x = Tower().eval(), torch.randn(200, 4, 8)
+    found = of_values(model, torch.randn(200, 2), x)
+    assert list(found.scores) == ["scale"]
+    assert found.left_out == ("posterior", "dropout")
+    assert ": these outputs say nothing of the values (are the values in" in found.sentence
+    assert "that of the values' mean " in found.sentence
+    assert "Use the model as it is, if at all." in found.sentence
+    assert found.calls == ""
+
+
+def test_a_regression_that_knows_ranks_or_sizes_of_errors_is_not_at_chance():
+    """Its values are ten times too large; or nothing but the variance can be predicted, and is four times too small."""
+    torch.manual_seed(0)
+    model, x = Tower().eval(), torch.randn(200, 4, 8)
+    with torch.no_grad():
+        y = 0.1 * model(x) + 0.1 * torch.randn(200, 2)
+    found = of_values(model, y, x)
+    assert "posterior + scale" in found.scores
+    assert (
+        f"that of the values' mean {float(y.std(0, correction=0).square().mean()) ** 0.5:.3g}, and " in found.sentence
+    )
+    x = torch.randn(300, 3)
+    y = (0.2 + x[:, :1].square()).sqrt() * torch.randn(300, 1)
+    model = WithVariance()
+    nn.init.zeros_(model.mean.weight)
+    assert not of_values(model, y, x, output=lambda out: out[0], noise=lambda out: out[1]).is_at_chance

@@ -10,7 +10,7 @@ from torch import nn
 import cgp
 from cgp.networks.assess import tuning
 from cgp.networks.assess.assess import FOLDS
-from cgp.networks.methods.rows import Logits
+from cgp.networks.methods.rows import LabelScores, Logits
 
 BATCHES, SIZE = 8, 75
 
@@ -144,3 +144,12 @@ def test_progress_is_quiet_in_a_file_and_shown_when_asked(capsys):
     shown = capsys.readouterr().err
     assert "predict: 8 batches" in shown
     assert "assess: 100%" in shown
+
+
+def test_without_draws_no_temperatures_are_compared(monkeypatch):
+    """They are for the choice of an amplitude: half of the time of an assessment of logits."""
+    monkeypatch.setattr(LabelScores, "of", lambda *_: pytest.fail("compared"))
+    torch.manual_seed(0)
+    logits = torch.randn(60, 3)
+    labels = torch.distributions.Categorical(logits=logits).sample()
+    assert list(cgp.assess(nn.Identity(), [(logits, labels)]).scores) == ["as trained", "temperature"]

@@ -54,9 +54,10 @@ def problem(task):
     shape = {"tokens": (120, 4), "dense": (120, 4, 1)}.get(task, (120,))
     y = torch.randn(120, 3) if task == "regression" else torch.randint(3, shape)
     y = torch.randint(2, (120, 3)) if task == "multilabel" else y
-    if task != "regression":
-        answers = model(x) > 0 if task == "multilabel" else model(x).argmax(1 if task == "dense" else -1)
-        y = torch.where(torch.rand(y.shape) < 0.8, answers.long(), y)
+    if task == "regression":
+        return model, [(x[:80], (y + 3 * model(x))[:80])], [(x[80:], (y + 3 * model(x))[80:])], x
+    answers = model(x) > 0 if task == "multilabel" else model(x).argmax(1 if task == "dense" else -1)
+    y = torch.where(torch.rand(y.shape) < 0.8, answers.long(), y)
     return model, [(x[:80], y[:80])], [(x[80:], y[80:])], x
 
 

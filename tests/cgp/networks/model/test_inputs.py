@@ -192,6 +192,11 @@ def test_labels_as_an_argument_of_their_own_are_refused(call):
     words = rf"data: .* got inputs and labels apart: cgp.{call.__name__}\(model, \[\(inputs, labels\)\]\)"
     with pytest.raises(TypeError, match=words):
         call(nn.Linear(2, 2), x, y)
+    if call is not cgp.with_held_out:
+        with pytest.raises(TypeError, match=words):
+            call(nn.Linear(2, 2), x, labels=y)
+        with pytest.raises(TypeError, match=f"^{call.__name__}: unexpected argument 'trian'; did you mean 'train'.$"):
+            call(nn.Linear(2, 2), [(x, y)], trian=[(x, y)])
 
 
 class KeptCache:
