@@ -18,7 +18,16 @@ from cgp.statespace.timeline import time_line
 
 from .markov_forms import children_of, form_of, markov_obstacle, parts_of
 
-__all__ = ["Layout", "MarkovTerm", "layout_of", "line_of", "markov_terms"]
+__all__ = [
+    "Layout",
+    "MarkovTerm",
+    "entries_of",
+    "layout_of",
+    "line_of",
+    "markov_terms",
+    "observed_rows",
+    "space_of",
+]
 
 
 class MarkovTerm(NamedTuple):
@@ -117,22 +126,47 @@ def line_of(terms: Sequence[MarkovTerm], layout: Layout, x: Tensor, known: int) 
     Raises:
         ValueError: if the features do not fit.
     """
-    times, outputs, known = _entries(x, layout, known)
+    times, outputs, known = entries_of(x, layout, known)
     if times.requires_grad or not _is_one_line(times, outputs):
         lags, steps, cells, start = _row_by_row(times, outputs, layout.outputs)
     else:
         times, outputs = (each.reshape(-1, each.shape[-1])[0] for each in (times, outputs))
         line = time_line(times, outputs, layout.outputs, known)
         lags, steps, cells, start = line.gaps, line.steps, line.cells, times[line.first].double()
+    return space_of(terms, layout, Steps(lags, start), steps), cells
+
+
+def space_of(terms: Sequence[MarkovTerm], layout: Layout, lags: Steps, steps: Tensor) -> StateSpace:
+    """The state space of rows with the numbers ``(N,)`` of these lags before them."""
     pairs = [
-        (process, _loadings(term.mixing, layout.outputs))
-        for term in terms
-        for process in term.form.processes(Steps(lags, start))
+        (process, _loadings(term.mixing, layout.outputs)) for term in terms for process in term.form.processes(lags)
     ]
-    return state_space([process for process, _ in pairs], [loadings for _, loadings in pairs], steps), cells
+    return state_space([process for process, _ in pairs], [loadings for _, loadings in pairs], steps)
 
 
-def _entries(x: Tensor, layout: Layout, known: int) -> tuple[Tensor, Tensor, int]:
+def observed_rows(
+    terms: Sequence[MarkovTerm], layout: Layout, x: Tensor, before: float | None = None
+) -> tuple[StateSpace, Tensor, Tensor]:
+    """The state space of observations.
+
+    Args:
+        terms: terms of the kernel.
+        layout: meaning of the rows.
+        x: ``(n, d)``.
+        before: the input before the first row; None is that of the prior.
+
+    Returns:
+        The state space of N rows, the cell of each observation, ``(n',)``, and the inputs of the rows, ``(N,)``.
+    """
+    times, outputs, known = entries_of(x, layout, len(x))
+    line = time_line(times, outputs, layout.outputs, known, before=None if before is None else (before, 0))
+    inputs = torch.empty(len(line.steps), dtype=torch.float64)
+    inputs[line.cells // layout.outputs] = times.double()
+    space = space_of(terms, layout, Steps(line.gaps, times[line.first].double()), line.steps)
+    return space, line.cells, inputs
+
+
+def entries_of(x: Tensor, layout: Layout, known: int) -> tuple[Tensor, Tensor, int]:
     """Times and outputs of the rows of a covariance, ``(*batch, n)`` each, and the number of first ones."""
     needed = max(layout.column, layout.output_column or 0) + 1
     if x.shape[-1] < needed or (x.shape[-1] > 1 and layout == Layout()):

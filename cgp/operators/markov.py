@@ -139,6 +139,11 @@ class MarkovLinearOperator(ExactLinearOperator):
         return self._args[4].dtype
 
     @property
+    def made(self) -> MarkovLinearOperator:
+        """The operator itself; see :class:`.PromisedMarkovLinearOperator`."""
+        return self
+
+    @property
     def noise(self) -> Tensor:
         """The diagonal that is added, ``(*batch, n)``."""
         return self._args[4].expand(*self.batch_shape, -1)

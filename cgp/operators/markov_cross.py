@@ -11,6 +11,7 @@ from linear_operator.utils.getitem import IndexType
 from torch import Tensor
 
 from .markov import MarkovLinearOperator
+from .markov_promised import PromisedMarkovLinearOperator
 
 __all__ = ["MarkovCrossLinearOperator"]
 
@@ -19,16 +20,21 @@ class MarkovCrossLinearOperator(LinearOperator):
     """The covariance of the first entries of a Markov operator with the others, in linear time.
 
     Args:
-        joint: of all m + n entries, without noise.
+        joint: of all m + n entries, without noise; may be promised.
         rows: m.
     """
 
-    def __init__(self, joint: MarkovLinearOperator, rows: int) -> None:
+    def __init__(self, joint: MarkovLinearOperator | PromisedMarkovLinearOperator, rows: int) -> None:
         super().__init__(joint, rows=rows)
-        self.joint, self.rows = joint, rows
+        self.given, self.rows = joint, rows
+
+    @property
+    def joint(self) -> MarkovLinearOperator:
+        """The covariance of all entries."""
+        return self.given.made
 
     def _size(self) -> torch.Size:
-        return torch.Size([*self.joint.batch_shape, self.rows, self.joint.shape[-1] - self.rows])
+        return torch.Size([*self.given.batch_shape, self.rows, self.given.shape[-1] - self.rows])
 
     def _matmul(self, rhs: Tensor) -> Tensor:
         columns = rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs
