@@ -99,6 +99,13 @@ class CorrelatedAttention(PriorAmplitude, GaussianProcessAttention):
         return self.objective is None
 
     @property
+    def mean(self) -> str:
+        """What the values are."""
+        if self.softmax is not None:
+            return "softmax"
+        return "regression" if self.regresses else "kernel"
+
+    @property
     def noise(self) -> Tensor | float:
         r"""Observation variance :math:`\sigma^2`: ``(h,)`` where it is learned, otherwise a number."""
         if self.softmax is not None:

@@ -15,6 +15,7 @@ from linear_operator import LinearOperator
 from linear_operator.operators import AddedDiagLinearOperator
 from torch import Tensor
 
+from cgp.operators.dense_covariance import described
 from cgp.operators.markov import MarkovLinearOperator
 from cgp.operators.markov_cross import MarkovCrossLinearOperator
 from cgp.operators.markov_posterior import MarkovPosteriorLinearOperator
@@ -236,6 +237,8 @@ def _any_requires_grad(tensors: Iterable[Tensor]) -> bool:
 
 class _InputCovariance(LazyEvaluatedKernelTensor):
     """The covariance of inputs: its product with that of outputs is the covariance of rows (input, output)."""
+
+    __repr__ = described
 
     def _mul_matrix(self, other: LinearOperator | Tensor) -> LinearOperator:
         of_outputs = isinstance(other, LazyEvaluatedKernelTensor) and isinstance(other.kernel, IndexKernel)

@@ -22,7 +22,7 @@ from cgp.statespace.products import bilinear_gradients, covariance_product, cova
 from cgp.statespace.root import CovarianceRoot
 from cgp.statespace.space import StateSpace
 
-from .dense_covariance import ExactLinearOperator
+from .dense_covariance import ExactLinearOperator, described
 from .markov_root import MarkovRootLinearOperator, RootedLinearOperator, TriangularRootLinearOperator
 from .missing import known_rows
 
@@ -127,6 +127,10 @@ class MarkovLinearOperator(ExactLinearOperator):
         cells: Tensor,
     ) -> None:
         super().__init__(transition, process_noise, stationary, loadings, noise, kinds, steps, cells)
+
+    def __repr__(self) -> str:
+        size, processes = self._args[2].shape[-2], self._args[3].shape[-1]
+        return f"{described(self)[:-1]}, states={size * processes})"
 
     @classmethod
     def of(cls, space: StateSpace, cells: Tensor, noise: Tensor) -> MarkovLinearOperator:

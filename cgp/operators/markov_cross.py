@@ -10,6 +10,7 @@ from linear_operator.operators import DenseLinearOperator
 from linear_operator.utils.getitem import IndexType
 from torch import Tensor
 
+from .dense_covariance import described
 from .markov import MarkovLinearOperator
 from .markov_promised import PromisedMarkovLinearOperator
 
@@ -27,6 +28,8 @@ class MarkovCrossLinearOperator(LinearOperator):
     def __init__(self, joint: MarkovLinearOperator | PromisedMarkovLinearOperator, rows: int) -> None:
         super().__init__(joint, rows=rows)
         self.given, self.rows = joint, rows
+
+    __repr__ = described
 
     @property
     def joint(self) -> MarkovLinearOperator:

@@ -10,6 +10,7 @@ import torch
 from linear_operator import LinearOperator
 from torch import Tensor
 
+from .dense_covariance import described
 from .markov import MarkovLinearOperator
 
 __all__ = ["PromisedMarkovLinearOperator"]
@@ -30,6 +31,8 @@ class PromisedMarkovLinearOperator(LinearOperator):
     ) -> None:
         super().__init__(new, observed, make=make, size=size)
         self.new, self.observed, self._make, self._entries = new, observed, make, size
+
+    __repr__ = described
 
     @cached_property
     def made(self) -> MarkovLinearOperator:
