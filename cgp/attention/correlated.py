@@ -191,6 +191,10 @@ class CGPAttention(CorrelatedAttention):
     (``key_noise``; weights do not depend on it, the covariance does), and :meth:`encode` factorises contexts once for
     all targets.
 
+    Note:
+        Bui, Tran Huu, Dinh, Nguyen & Hoang, Revisiting Kernel Attention with Correlated Gaussian Process Representation
+        (UAI 2025), https://arxiv.org/abs/2502.20525.
+
     Example:
         >>> import torch
         >>> block = CGPAttention(8, 2).eval()
