@@ -242,8 +242,8 @@ class _InputCovariance(LazyEvaluatedKernelTensor):
 
     def _mul_matrix(self, other: LinearOperator | Tensor) -> LinearOperator:
         of_outputs = isinstance(other, LazyEvaluatedKernelTensor) and isinstance(other.kernel, IndexKernel)
-        if not of_outputs or self.x1.shape[-1] > 1 or self.kernel._layout != Layout():
-            return super()._mul_matrix(other)
+        if not of_outputs or self.x1.shape[-1] > 1 or self.kernel._layout._replace(chosen=False) != Layout():
+            return self.evaluate_kernel()._mul_matrix(other)
         assert isinstance(other, LazyEvaluatedKernelTensor)
         kernel = Markov(_of_feature(self.kernel.base_kernel, 0) * _of_feature(other.kernel, 1))
         return self.__class__(_beside(self.x1, other.x1), _beside(self.x2, other.x2), kernel=kernel)

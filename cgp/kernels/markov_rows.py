@@ -45,12 +45,14 @@ class Layout(NamedTuple):
         output_column: the feature that says which output a row is of; None if there is one, or all at each input.
         outputs: number P of outputs.
         every: whether every input has all outputs.
+        chosen: whether the kernel chooses its feature, and rows may have others.
     """
 
     column: int = 0
     output_column: int | None = None
     outputs: int = 1
     every: bool = False
+    chosen: bool = False
 
 
 def layout_of(kernel: Kernel) -> Layout:
@@ -61,7 +63,7 @@ def layout_of(kernel: Kernel) -> Layout:
     chosen = {feature for part in of_inputs if (feature := _chosen(part)) is not None}
     if len(chosen) > 1:
         raise ValueError(f"kernel: expected one ordered input, got parts of the features {sorted(chosen)}")
-    column = chosen.pop() if chosen else 0
+    is_chosen, column = bool(chosen), chosen.pop() if chosen else 0
     for part in _pure(kernel):
         obstacle = markov_obstacle(part, column, batch=True)
         if obstacle is not None:
@@ -70,16 +72,16 @@ def layout_of(kernel: Kernel) -> Layout:
     if len(sizes) > 1:
         raise ValueError(f"kernel: expected one number of outputs, got {sorted(sizes)}")
     if every:
-        return Layout(column, None, sizes.pop(), True)
+        return Layout(column, None, sizes.pop(), True, is_chosen)
     if not tasks:
-        return Layout(column)
+        return Layout(column, chosen=is_chosen)
     outputs = {_chosen(part) for part in tasks}
     if len(outputs) > 1 or None in outputs or column in outputs:
         raise ValueError(
             "kernel: expected active_dims that say which feature is the input and which the output, "
             f"got {[part.active_dims for part in tasks]} for the outputs"
         )
-    return Layout(column, outputs.pop(), sizes.pop())
+    return Layout(column, outputs.pop(), sizes.pop(), chosen=is_chosen)
 
 
 def markov_terms(kernel: Kernel) -> list[MarkovTerm]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from linear_operator import LinearOperator
+from linear_operator import LinearOperator, to_dense
 from linear_operator.operators import DenseLinearOperator
 from linear_operator.utils.getitem import IndexType
 from torch import Tensor
@@ -63,6 +63,9 @@ class MarkovCrossLinearOperator(LinearOperator):
             if isinstance(joint, MarkovLinearOperator):
                 return self.__class__(joint, self.rows)
         return super().__add__(other)
+
+    def _mul_matrix(self, other: Tensor | LinearOperator) -> LinearOperator:
+        return DenseLinearOperator(self.to_dense() * to_dense(other))
 
     def _getitem(self, row_index: IndexType, col_index: IndexType, *batch_indices: IndexType) -> LinearOperator:
         if any(isinstance(index, Tensor) for index in batch_indices):  # which are paired with those of rows

@@ -24,6 +24,7 @@ from gpytorch.kernels import (
 )
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood, MultitaskGaussianLikelihood
 from gpytorch.models import ExactGP
+from linear_operator.operators import DenseLinearOperator
 
 from cgp.kernels import DampedOscillatorKernel, IntegratedWienerKernel, Markov, leave_out_missing, markov, markov_memory
 from cgp.operators import markov_posterior
@@ -523,6 +524,28 @@ def test_sums_and_products_of_gpytorch_are_the_dense_ones(join, other):
         predicted = [model.eval()(new) for model in (linear, dense)]
     CLOSE(*(each.mean for each in predicted))
     CLOSE(*(each.variance for each in predicted))
+
+
+def test_products_over_other_features_are_the_dense_ones():
+    """Of GPyTorch's; they are dense at once, where GPyTorch would factor both covariances."""
+    x, new = (torch.rand(count, 2) for count in (40, 7))
+    parts = [ScaleKernel(MaternKernel(nu=1.5, active_dims=[feature])) for feature in (0, 1)]
+    dense = Model(x, x.sum(-1).sin(), ProductKernel(*parts), GaussianLikelihood())
+    linear = Model(x, x.sum(-1).sin(), ProductKernel(*map(Markov, parts)), GaussianLikelihood())
+    assert isinstance(linear.covar_module(x).evaluate_kernel(), DenseLinearOperator)
+    CLOSE(evidence(linear, x, linear.train_targets), evidence(dense, x, dense.train_targets))
+    with torch.no_grad():
+        predicted = [model.eval()(new) for model in (linear, dense)]
+    CLOSE(*(each.mean for each in predicted))
+    CLOSE(*(each.variance for each in predicted))
+
+
+def test_a_chosen_first_feature_may_have_others_beside_it():
+    x = torch.rand(9, 2)
+    kernel = MaternKernel(nu=1.5, active_dims=[0])
+    CLOSE(Markov(kernel)(x).to_dense(), kernel(x).to_dense())
+    with pytest.raises(ValueError, match="x: expected 1 features, got 2"):
+        Markov(MaternKernel(nu=1.5))(x).to_dense()
 
 
 def test_float32_models_compute_in_float64():
