@@ -9,7 +9,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cgp.operators.markov import MarkovLinearOperator
-from cgp.statespace.between import Between, KeptRows, Requested, kept_rows
+from cgp.statespace.between import MOST_ENTRIES, Between, KeptRows, Requested, kept_rows
 from cgp.statespace.factors import FilterState
 from cgp.statespace.filter import Chain
 from cgp.statespace.kernels import Steps
@@ -83,7 +83,7 @@ class MarkovMemory:
         if not len(times):
             return None
         rows = self._rows(terms, layout, known, float(times.min()))
-        if rows is None:
+        if rows is None or len(times) * rows.mean.shape[1] ** 2 > MOST_ENTRIES:
             return None
         times, order = times.sort()
         start = min(float(times[0]), float(rows.times[0]))

@@ -23,9 +23,9 @@ from .lane_factor import LaneTables
 from .lane_filter import FilteredLanes
 from .lanes import Lanes, Visits
 
-__all__ = ["Between", "KeptRows", "Requested", "kept_rows"]
+__all__ = ["MOST_ENTRIES", "Between", "KeptRows", "Requested", "kept_rows"]
 
-_MOST_ENTRIES = 2**24  # of the covariances of all states
+MOST_ENTRIES = 2**24  # of the covariances of states that are kept, or used at once
 _TO, _ON, _PREVIOUS = range(3)  # steps to an input, on to the row after it, and to it from the input before it
 
 
@@ -104,7 +104,7 @@ def kept_rows(
     Returns:
         None where rows are taken one by one, or too much would be kept.
     """
-    if chain.observed.size * chain.size**2 > _MOST_ENTRIES or not lanes_are_faster(chain, complete=False, keep=True):
+    if chain.observed.size * chain.size**2 > MOST_ENTRIES or not lanes_are_faster(chain, complete=False, keep=True):
         return None
     tables = LaneTables(chain, complete=False, continued=before is not None)
     start, state = (times[0], None) if before is None else before

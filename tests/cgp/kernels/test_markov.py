@@ -211,6 +211,20 @@ def test_a_further_prediction_does_not_go_through_the_rows_again(kind, monkeypat
         assert predicted.sample(torch.Size([3])).shape == (3, len(new))
 
 
+def test_many_new_rows_go_through_all(monkeypatch):
+    """Their states would take more memory at once."""
+    dense, linear, _, _, _ = pair("matern32")
+    new, taken = spread("matern32"), []
+    moments = markov._moments
+    monkeypatch.setattr(markov, "_moments", lambda *given: taken.append(given) or moments(*given))
+    monkeypatch.setattr(markov_memory, "MOST_ENTRIES", 4 * (len(new) - 1))
+    with torch.no_grad():
+        CLOSE(linear.eval()(new[1:]).variance, dense.eval()(new[1:]).variance)
+        assert not taken
+        CLOSE(linear(new).variance, dense(new).variance)
+        assert len(taken) == 1
+
+
 @pytest.mark.parametrize("kind", ["matern32", "line", "lmc"])
 def test_what_is_kept_is_of_the_present_parameters(kind):
     """And gradients are as without it."""
