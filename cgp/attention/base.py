@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from cgp.functional.correlated import ObservedKeys
 from cgp.functional.gaussians import SAMPLING, check_sampling
+from cgp.functional.linalg import may_read
 from cgp.functional.padding import mask_tokens
 from cgp.spelling import listed, meant
 
@@ -22,6 +23,18 @@ from .masks import MaskReading, check_key_noise, check_padding, read_masks
 __all__ = ["MIN_NOISE", "Attention", "FreezableModule", "SamplingMixin"]
 
 MIN_NOISE = 1e-6
+_OPTIONS = (  # that a block's repr says
+    "coupling",
+    "mean",
+    "kernel",
+    "symmetric",
+    "num_inducing",
+    "approximation",
+    "inducing",
+    "branches",
+    "noise",
+    "objective",
+)
 
 
 class SamplingMixin:
@@ -167,6 +180,16 @@ class Attention(SamplingMixin, FreezableModule, _OptionsChecked):
         self.out_proj = nn.Linear(embed_dim, embed_dim)
         self.dropout = nn.Dropout(dropout)
         self._reset_projections()
+
+    def extra_repr(self) -> str:
+        """The sizes and the options of the class; of a noise that is learned, its present mean over the heads."""
+        canonical, noise = getattr(self, "canonical", None), getattr(self, "noise", None)
+        if isinstance(noise, Tensor):
+            noise = float(noise.detach().mean()) if may_read(noise) else None
+        said = {"kernel": canonical and canonical.name, "noise": noise and float(f"{noise:.3g}")}
+        values = {name: said.get(name, getattr(self, name, None)) for name in _OPTIONS if _takes(type(self), name)}
+        sizes = {"embed_dim": self.embed_dim, "num_heads": self.num_heads}
+        return ", ".join(f"{name}={value!r}" for name, value in (sizes | values).items() if value is not None)
 
     __call__ = nn.Module.__call__  # gpytorch.Module's skips forward hooks, on which converters and tracers rely
 

@@ -99,6 +99,13 @@ class CorrelatedAttention(PriorAmplitude, GaussianProcessAttention):
         return self.objective is None
 
     @property
+    def mean(self) -> str:
+        """What the values are."""
+        if self.softmax is not None:
+            return "softmax"
+        return "regression" if self.regresses else "kernel"
+
+    @property
     def noise(self) -> Tensor | float:
         r"""Observation variance :math:`\sigma^2`: ``(h,)`` where it is learned, otherwise a number."""
         if self.softmax is not None:
@@ -183,6 +190,10 @@ class CGPAttention(CorrelatedAttention):
     Without a regulariser each key may have a noise of its own, :math:`\operatorname{diag}(\sigma_1^2, \dots)`
     (``key_noise``; weights do not depend on it, the covariance does), and :meth:`encode` factorises contexts once for
     all targets.
+
+    Note:
+        Bui, Tran Huu, Dinh, Nguyen & Hoang, Revisiting Kernel Attention with Correlated Gaussian Process Representation
+        (UAI 2025), https://arxiv.org/abs/2502.20525.
 
     Example:
         >>> import torch

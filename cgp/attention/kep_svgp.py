@@ -52,7 +52,7 @@ class KEPSVGPAttention(PairMixin, GaussianProcessAttention):
 
     Note:
         Chen, Tao, Tonin & Suykens, Self-Attention through Kernel-Eigen Pair Sparse Variational Gaussian Processes
-        (2024), (16)-(21).
+        (ICML 2024), (16)-(21), https://arxiv.org/abs/2402.01476.
 
     Example:
         >>> block = KEPSVGPAttention(8, 2, rank=3).eval()

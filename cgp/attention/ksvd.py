@@ -44,6 +44,10 @@ class KSVD(nn.Module):
         values = nn.Parameter(torch.zeros(num_heads, rank)) if weight else None
         self.register_parameter("log_singular_values", values)
 
+    def extra_repr(self) -> str:
+        """The sizes and the weight."""
+        return f"rank={self.rank}, num_landmarks={self.num_landmarks}, weight={self.weight:g}"
+
     def features(self, tokens: AttentionInputs) -> tuple[Tensor, Tensor]:
         r"""Features of queries and keys, :math:`\varphi_q` and :math:`\varphi_k`, zero at padded tokens."""
         phi_q, phi_k = kep_svgp.unit_rows(tokens.q), kep_svgp.unit_rows(tokens.k)

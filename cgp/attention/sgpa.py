@@ -127,7 +127,8 @@ class SGPAttention(SymmetricAttention):
         ValueError: if a size is not positive or a string is not one of the listed values.
 
     Note:
-        Chen & Li, Calibrating Transformers via Sparse Gaussian Processes (ICLR 2023).
+        Chen & Li, Calibrating Transformers via Sparse Gaussian Processes (ICLR 2023),
+        https://arxiv.org/abs/2303.02444.
 
     Example:
         >>> block = SGPAttention(8, 2, num_inducing=4).eval()

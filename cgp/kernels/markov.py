@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from gpytorch.distributions import MultivariateNormal
@@ -14,27 +15,28 @@ from linear_operator import LinearOperator
 from linear_operator.operators import AddedDiagLinearOperator
 from torch import Tensor
 
+from cgp.operators.dense_covariance import described
 from cgp.operators.markov import MarkovLinearOperator
 from cgp.operators.markov_cross import MarkovCrossLinearOperator
 from cgp.operators.markov_posterior import MarkovPosteriorLinearOperator
+from cgp.operators.markov_promised import PromisedMarkovLinearOperator
 from cgp.operators.missing import check_numbers, known_rows
 from cgp.statespace.moments import posterior_moments
 
+from .markov_memory import Known, MarkovMemory, MemoryPosterior
 from .markov_rows import Layout, layout_of, line_of, markov_terms
 
 __all__ = ["Markov", "MarkovPredictionStrategy"]
 
 
-class _Known(NamedTuple):
-    """The observations: minus their mean, noise variances, and which there are, ``(*batch, n)`` each."""
-
-    residual: Tensor
-    noise: Tensor
-    observed: Tensor
-
-
 class MarkovPredictionStrategy(DefaultPredictionStrategy):
-    """As GPyTorch's default strategy, by a filter and a smoother over observations and new rows together."""
+    """As GPyTorch's default strategy, by a filter and a smoother over observations and new rows together.
+
+    Where no gradients are asked for, a filter and a smoother over the observations are kept, as GPyTorch keeps its
+    caches, and a further prediction takes the time of its own rows.
+    """
+
+    _memory: MarkovMemory | None = None
 
     def exact_prediction(
         self, test_mean: Tensor, test_test_covar: LinearOperator, test_train_covar: LinearOperator
@@ -48,23 +50,51 @@ class MarkovPredictionStrategy(DefaultPredictionStrategy):
                 f"kernel: expected a Markov kernel, got {type(test_train_covar).__name__}: for a sum or product, "
                 "Markov(...) around all of it"
             )
-        joint, known = test_train_covar.joint, self._known()
+        joint, known = test_train_covar.given, self._known()
         batch = torch.broadcast_shapes(joint.batch_shape, known.residual.shape[:-1], test_mean.shape[:-1])
-        known = _Known(*(each.expand(*batch, -1) for each in known))
-        mean, covariance = _predicted(joint, known, test_train_covar.rows)
+        known = Known(*(each.expand(*batch, -1) for each in known))
+        posterior = self._from_memory(joint, known)
+        if posterior is None:
+            mean, variance = _moments(joint.made, known, test_train_covar.rows)
+        else:
+            mean, variance = posterior.moments()
+        variance = variance.to(known.noise)
+        arguments = torch.zeros_like(variance), variance, known.noise, known.observed
+        covariance = MarkovPosteriorLinearOperator(
+            joint, *arguments, covariance=None if posterior is None else posterior.covariance
+        )
         return test_mean + mean.to(test_mean), covariance
 
-    def _known(self) -> _Known:
+    def _from_memory(
+        self, joint: MarkovLinearOperator | PromisedMarkovLinearOperator, known: Known
+    ) -> MemoryPosterior | None:
+        covariance = self.train_prior_dist.lazy_covariance_matrix
+        if not isinstance(joint, PromisedMarkovLinearOperator) or not isinstance(covariance, _InputCovariance):
+            return None
+        if known.requires_grad or known.noise.dim() > 1:
+            return None
+        if self._memory is None:
+            self._memory = MarkovMemory(covariance.x2)
+        kernel = covariance.kernel
+        with torch.no_grad():
+            return self._memory.posterior(kernel.base_kernel, kernel._layout, known, joint.new)
+
+    def _known(self) -> Known:
         residual = self.train_labels - self.train_prior_dist.loc.reshape(*self.train_prior_dist.batch_shape, -1)
         observed = known_rows(residual, "train_targets")
-        return _Known(torch.where(observed, residual, 0.0), _noise_of(self.lik_train_train_covar), observed)
+        return Known(torch.where(observed, residual, 0.0), _noise_of(self.lik_train_train_covar), observed)
 
     def get_fantasy_strategy(
         self, inputs: Any, targets: Tensor, full_inputs: Any, full_targets: Tensor, full_output: Any, **kwargs: Any
     ) -> MarkovPredictionStrategy:
         """The strategy of all rows, as of :meth:`gpytorch.models.ExactGP.get_fantasy_model`."""
         likelihood = self.likelihood.get_fantasy_likelihood(**kwargs)
-        return self.__class__(full_inputs, full_output, full_targets, likelihood)
+        strategy = self.__class__(full_inputs, full_output, full_targets, likelihood)
+        end = None if self._memory is None else self._memory.end()
+        covariance = full_output.lazy_covariance_matrix
+        if end is not None and isinstance(covariance, _InputCovariance):
+            strategy._memory = MarkovMemory(covariance.x2, end)
+        return strategy
 
 
 def _noise_of(covariance: LinearOperator) -> Tensor:
@@ -77,7 +107,8 @@ def _noise_of(covariance: LinearOperator) -> Tensor:
     return evaluated.noise
 
 
-def _predicted(joint: MarkovLinearOperator, known: _Known, rows: int) -> tuple[Tensor, LinearOperator]:
+def _moments(joint: MarkovLinearOperator, known: Known, rows: int) -> tuple[Tensor, Tensor]:
+    """Means and variances of the first rows given the others, by a filter and a smoother over all."""
     moments: tuple[list[Tensor], list[Tensor]] = ([], [])
     batch = known.residual.shape[:-1]
     for index, member in joint._members(batch):
@@ -87,8 +118,7 @@ def _predicted(joint: MarkovLinearOperator, known: _Known, rows: int) -> tuple[T
         for values, table in zip(moments, tables, strict=True):
             values.append(table.flatten()[member.cells[:rows]])
     mean, variance = (torch.stack(each).reshape(*batch, rows) for each in moments)
-    variance = variance.to(known.noise)
-    return mean, MarkovPosteriorLinearOperator(joint, torch.zeros_like(variance), variance, known.noise, known.observed)
+    return mean, variance
 
 
 class Markov(Kernel):
@@ -96,12 +126,13 @@ class Markov(Kernel):
 
     In an ``ExactGP``, evidence and its gradients, predictions with their variances at new inputs, draws and fantasies
     take linear time; rows may be in any order and repeat, and within :func:`~cgp.kernels.leave_out_missing` NaN targets
-    are rows left out. Recognised are ``MaternKernel`` (1/2, 3/2, 5/2), ``PeriodicKernel``, ``CosineKernel``,
-    ``LinearKernel``, ``ConstantKernel``, :class:`~cgp.kernels.DampedOscillatorKernel`,
-    :class:`~cgp.kernels.IntegratedWienerKernel`, subclasses of these, kernels of one's own with a method
-    ``markov_form``, and sums, products and scales of all of them. Several outputs are ``MultitaskKernel`` and
-    ``LCMKernel``, or products with an ``IndexKernel`` over rows (input, output), each of one feature (``active_dims``);
-    or the covariance of inputs times that of an ``IndexKernel`` of outputs, as in GPyTorch's Hadamard example.
+    are rows left out. Without gradients, further predictions do not go through the observed rows again. Recognised are
+    ``MaternKernel`` (1/2, 3/2, 5/2), ``PeriodicKernel``, ``CosineKernel``, ``LinearKernel``, ``ConstantKernel``,
+    :class:`~cgp.kernels.DampedOscillatorKernel`, :class:`~cgp.kernels.IntegratedWienerKernel`, subclasses of these,
+    kernels of one's own with a method ``markov_form``, and sums, products and scales of all of them. Several outputs
+    are ``MultitaskKernel`` and ``LCMKernel``, or products with an ``IndexKernel`` over rows (input, output), each of
+    one feature (``active_dims``); or the covariance of inputs times that of an ``IndexKernel`` of outputs, as in
+    GPyTorch's Hadamard example.
 
     Means and variances of predictions have gradients by all parameters and by new inputs that require them, in linear
     time, too; second derivatives raise RuntimeError, the dense kernel has them.
@@ -159,11 +190,18 @@ class Markov(Kernel):
             return self.base_kernel(x1, x2, diag=True)
         if x1 is x2 or (x1.shape == x2.shape and torch.equal(x1, x2)):
             return self._operator(x1, x1.shape[-2])
+        size = self.num_outputs_per_input(x1, x2)
+        leaves = (x1, x2, *self.parameters())
+        if x1.dim() > 2 or x2.dim() > 2 or self.batch_shape or (torch.is_grad_enabled() and _any_requires_grad(leaves)):
+            return MarkovCrossLinearOperator(self._joint(x1, x2), x1.shape[-2] * size)
+        return MarkovCrossLinearOperator(PromisedMarkovLinearOperator(x1, x2, self._joint, size), len(x1) * size)
+
+    def _joint(self, x1: Tensor, x2: Tensor) -> MarkovLinearOperator:
+        """The covariance of all rows, those of ``x1`` first; those of ``x2`` have cells of their own."""
         batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
         both = torch.cat([each.expand(*batch, *each.shape[-2:]) for each in (x2, x1)], dim=-2)
         joint, size = self._operator(both, x2.shape[-2]), self.num_outputs_per_input(x1, x2)
-        order = torch.arange(joint.shape[-1]).roll(x1.shape[-2] * size)
-        return MarkovCrossLinearOperator(joint.select(order), x1.shape[-2] * size)
+        return joint.select(torch.arange(joint.shape[-1]).roll(x1.shape[-2] * size))
 
     def _operator(self, x: Tensor, known: int) -> MarkovLinearOperator:
         space, cells = line_of(markov_terms(self.base_kernel), self._layout, x, known)
@@ -193,13 +231,19 @@ class Markov(Kernel):
         return _joined(self.base_kernel * _base(other))
 
 
+def _any_requires_grad(tensors: Iterable[Tensor]) -> bool:
+    return any(each.requires_grad for each in tensors)
+
+
 class _InputCovariance(LazyEvaluatedKernelTensor):
     """The covariance of inputs: its product with that of outputs is the covariance of rows (input, output)."""
 
+    __repr__ = described
+
     def _mul_matrix(self, other: LinearOperator | Tensor) -> LinearOperator:
         of_outputs = isinstance(other, LazyEvaluatedKernelTensor) and isinstance(other.kernel, IndexKernel)
-        if not of_outputs or self.x1.shape[-1] > 1 or self.kernel._layout != Layout():
-            return super()._mul_matrix(other)
+        if not of_outputs or self.x1.shape[-1] > 1 or self.kernel._layout._replace(chosen=False) != Layout():
+            return self.evaluate_kernel()._mul_matrix(other)
         assert isinstance(other, LazyEvaluatedKernelTensor)
         kernel = Markov(_of_feature(self.kernel.base_kernel, 0) * _of_feature(other.kernel, 1))
         return self.__class__(_beside(self.x1, other.x1), _beside(self.x2, other.x2), kernel=kernel)

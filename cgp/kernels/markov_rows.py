@@ -18,7 +18,16 @@ from cgp.statespace.timeline import time_line
 
 from .markov_forms import children_of, form_of, markov_obstacle, parts_of
 
-__all__ = ["Layout", "MarkovTerm", "layout_of", "line_of", "markov_terms"]
+__all__ = [
+    "Layout",
+    "MarkovTerm",
+    "entries_of",
+    "layout_of",
+    "line_of",
+    "markov_terms",
+    "observed_rows",
+    "space_of",
+]
 
 
 class MarkovTerm(NamedTuple):
@@ -36,12 +45,14 @@ class Layout(NamedTuple):
         output_column: the feature that says which output a row is of; None if there is one, or all at each input.
         outputs: number P of outputs.
         every: whether every input has all outputs.
+        chosen: whether the kernel chooses its feature, and rows may have others.
     """
 
     column: int = 0
     output_column: int | None = None
     outputs: int = 1
     every: bool = False
+    chosen: bool = False
 
 
 def layout_of(kernel: Kernel) -> Layout:
@@ -52,7 +63,7 @@ def layout_of(kernel: Kernel) -> Layout:
     chosen = {feature for part in of_inputs if (feature := _chosen(part)) is not None}
     if len(chosen) > 1:
         raise ValueError(f"kernel: expected one ordered input, got parts of the features {sorted(chosen)}")
-    column = chosen.pop() if chosen else 0
+    is_chosen, column = bool(chosen), chosen.pop() if chosen else 0
     for part in _pure(kernel):
         obstacle = markov_obstacle(part, column, batch=True)
         if obstacle is not None:
@@ -61,16 +72,16 @@ def layout_of(kernel: Kernel) -> Layout:
     if len(sizes) > 1:
         raise ValueError(f"kernel: expected one number of outputs, got {sorted(sizes)}")
     if every:
-        return Layout(column, None, sizes.pop(), True)
+        return Layout(column, None, sizes.pop(), True, is_chosen)
     if not tasks:
-        return Layout(column)
+        return Layout(column, chosen=is_chosen)
     outputs = {_chosen(part) for part in tasks}
     if len(outputs) > 1 or None in outputs or column in outputs:
         raise ValueError(
             "kernel: expected active_dims that say which feature is the input and which the output, "
             f"got {[part.active_dims for part in tasks]} for the outputs"
         )
-    return Layout(column, outputs.pop(), sizes.pop())
+    return Layout(column, outputs.pop(), sizes.pop(), chosen=is_chosen)
 
 
 def markov_terms(kernel: Kernel) -> list[MarkovTerm]:
@@ -117,22 +128,47 @@ def line_of(terms: Sequence[MarkovTerm], layout: Layout, x: Tensor, known: int) 
     Raises:
         ValueError: if the features do not fit.
     """
-    times, outputs, known = _entries(x, layout, known)
+    times, outputs, known = entries_of(x, layout, known)
     if times.requires_grad or not _is_one_line(times, outputs):
         lags, steps, cells, start = _row_by_row(times, outputs, layout.outputs)
     else:
         times, outputs = (each.reshape(-1, each.shape[-1])[0] for each in (times, outputs))
         line = time_line(times, outputs, layout.outputs, known)
         lags, steps, cells, start = line.gaps, line.steps, line.cells, times[line.first].double()
+    return space_of(terms, layout, Steps(lags, start), steps), cells
+
+
+def space_of(terms: Sequence[MarkovTerm], layout: Layout, lags: Steps, steps: Tensor) -> StateSpace:
+    """The state space of rows with the numbers ``(N,)`` of these lags before them."""
     pairs = [
-        (process, _loadings(term.mixing, layout.outputs))
-        for term in terms
-        for process in term.form.processes(Steps(lags, start))
+        (process, _loadings(term.mixing, layout.outputs)) for term in terms for process in term.form.processes(lags)
     ]
-    return state_space([process for process, _ in pairs], [loadings for _, loadings in pairs], steps), cells
+    return state_space([process for process, _ in pairs], [loadings for _, loadings in pairs], steps)
 
 
-def _entries(x: Tensor, layout: Layout, known: int) -> tuple[Tensor, Tensor, int]:
+def observed_rows(
+    terms: Sequence[MarkovTerm], layout: Layout, x: Tensor, before: float | None = None
+) -> tuple[StateSpace, Tensor, Tensor]:
+    """The state space of observations.
+
+    Args:
+        terms: terms of the kernel.
+        layout: meaning of the rows.
+        x: ``(n, d)``.
+        before: the input before the first row; None is that of the prior.
+
+    Returns:
+        The state space of N rows, the cell of each observation, ``(n',)``, and the inputs of the rows, ``(N,)``.
+    """
+    times, outputs, known = entries_of(x, layout, len(x))
+    line = time_line(times, outputs, layout.outputs, known, before=None if before is None else (before, 0))
+    inputs = torch.empty(len(line.steps), dtype=torch.float64)
+    inputs[line.cells // layout.outputs] = times.double()
+    space = space_of(terms, layout, Steps(line.gaps, times[line.first].double()), line.steps)
+    return space, line.cells, inputs
+
+
+def entries_of(x: Tensor, layout: Layout, known: int) -> tuple[Tensor, Tensor, int]:
     """Times and outputs of the rows of a covariance, ``(*batch, n)`` each, and the number of first ones."""
     needed = max(layout.column, layout.output_column or 0) + 1
     if x.shape[-1] < needed or (x.shape[-1] > 1 and layout == Layout()):

@@ -18,11 +18,18 @@ from torch import Tensor
 
 from cgp.functional.linalg import cholesky
 
-__all__ = ["DenseCovarianceLinearOperator", "ExactLinearOperator", "check_positive"]
+__all__ = ["DenseCovarianceLinearOperator", "ExactLinearOperator", "check_positive", "described"]
+
+
+def described(operator: LinearOperator) -> str:
+    """What an operator's repr says: its class, shape and dtype."""
+    return f"{type(operator).__name__}(shape={tuple(operator.shape)}, dtype={operator.dtype})"
 
 
 class ExactLinearOperator(LinearOperator):
     """A covariance whose solves, determinants, roots and eigenvalues are exact at every size."""
+
+    __repr__ = described
 
     def _choose_root_method(self) -> str:
         return "cholesky"

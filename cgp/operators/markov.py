@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from linear_operator import LinearOperator, settings
-from linear_operator.operators import DiagLinearOperator
+from linear_operator import LinearOperator, settings, to_dense
+from linear_operator.operators import DenseLinearOperator, DiagLinearOperator
 from linear_operator.utils.errors import NotPSDError
 from linear_operator.utils.getitem import IndexType, _is_noop_index
 from linear_operator.utils.memoize import cached
@@ -22,7 +22,7 @@ from cgp.statespace.products import bilinear_gradients, covariance_product, cova
 from cgp.statespace.root import CovarianceRoot
 from cgp.statespace.space import StateSpace
 
-from .dense_covariance import ExactLinearOperator
+from .dense_covariance import ExactLinearOperator, described
 from .markov_root import MarkovRootLinearOperator, RootedLinearOperator, TriangularRootLinearOperator
 from .missing import known_rows
 
@@ -128,6 +128,10 @@ class MarkovLinearOperator(ExactLinearOperator):
     ) -> None:
         super().__init__(transition, process_noise, stationary, loadings, noise, kinds, steps, cells)
 
+    def __repr__(self) -> str:
+        size, processes = self._args[2].shape[-2], self._args[3].shape[-1]
+        return f"{described(self)[:-1]}, states={size * processes})"
+
     @classmethod
     def of(cls, space: StateSpace, cells: Tensor, noise: Tensor) -> MarkovLinearOperator:
         """The covariance of cells ``(n,)`` of a state space, with noise ``(n,)``."""
@@ -137,6 +141,11 @@ class MarkovLinearOperator(ExactLinearOperator):
     def dtype(self) -> torch.dtype:
         """That of the noise: the state space itself may be more precise."""
         return self._args[4].dtype
+
+    @property
+    def made(self) -> MarkovLinearOperator:
+        """The operator itself; see :class:`.PromisedMarkovLinearOperator`."""
+        return self
 
     @property
     def noise(self) -> Tensor:
@@ -332,6 +341,10 @@ class MarkovLinearOperator(ExactLinearOperator):
         scaled = [other.reshape(*other.shape, *[1] * dims) * arg for arg, dims in zip(fields, _DIMS[1:], strict=False)]
         args = [transition, *scaled, loadings, other[..., None] * noise, kinds, steps, cells]
         return self.__class__(*args)
+
+    def _mul_matrix(self, other: Tensor | LinearOperator) -> LinearOperator:
+        """The product entry by entry, which is dense; GPyTorch would factor both."""
+        return DenseLinearOperator(self.to_dense() * to_dense(other))
 
     def _getitem(self, row_index: IndexType, col_index: IndexType, *batch_indices: IndexType) -> LinearOperator:
         args = [arg[tuple(batch_indices)] for arg in self._expanded(self.batch_shape)] if batch_indices else self._args

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from linear_operator import LinearOperator
+from linear_operator import LinearOperator, to_dense
 from linear_operator.operators import DenseLinearOperator
 from linear_operator.utils.getitem import IndexType
 from torch import Tensor
 
+from .dense_covariance import described
 from .markov import MarkovLinearOperator
+from .markov_promised import PromisedMarkovLinearOperator
 
 __all__ = ["MarkovCrossLinearOperator"]
 
@@ -19,16 +21,23 @@ class MarkovCrossLinearOperator(LinearOperator):
     """The covariance of the first entries of a Markov operator with the others, in linear time.
 
     Args:
-        joint: of all m + n entries, without noise.
+        joint: of all m + n entries, without noise; may be promised.
         rows: m.
     """
 
-    def __init__(self, joint: MarkovLinearOperator, rows: int) -> None:
+    def __init__(self, joint: MarkovLinearOperator | PromisedMarkovLinearOperator, rows: int) -> None:
         super().__init__(joint, rows=rows)
-        self.joint, self.rows = joint, rows
+        self.given, self.rows = joint, rows
+
+    __repr__ = described
+
+    @property
+    def joint(self) -> MarkovLinearOperator:
+        """The covariance of all entries."""
+        return self.given.made
 
     def _size(self) -> torch.Size:
-        return torch.Size([*self.joint.batch_shape, self.rows, self.joint.shape[-1] - self.rows])
+        return torch.Size([*self.given.batch_shape, self.rows, self.given.shape[-1] - self.rows])
 
     def _matmul(self, rhs: Tensor) -> Tensor:
         columns = rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs
@@ -54,6 +63,9 @@ class MarkovCrossLinearOperator(LinearOperator):
             if isinstance(joint, MarkovLinearOperator):
                 return self.__class__(joint, self.rows)
         return super().__add__(other)
+
+    def _mul_matrix(self, other: Tensor | LinearOperator) -> LinearOperator:
+        return DenseLinearOperator(self.to_dense() * to_dense(other))
 
     def _getitem(self, row_index: IndexType, col_index: IndexType, *batch_indices: IndexType) -> LinearOperator:
         if any(isinstance(index, Tensor) for index in batch_indices):  # which are paired with those of rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from cgp.statespace.products import covariance_solve
 
 from .dense_covariance import DenseCovarianceLinearOperator, ExactLinearOperator
 from .markov import MarkovLinearOperator
+from .markov_promised import PromisedMarkovLinearOperator
 
 __all__ = ["MarkovPosteriorLinearOperator"]
 
@@ -31,19 +32,32 @@ class MarkovPosteriorLinearOperator(ExactLinearOperator):
     it, in time O(n + m²), or O(n m) for few entries or with gradients.
 
     Args:
-        joint: covariance of all m + n entries, without noise.
+        joint: covariance of all m + n entries, without noise; may be promised.
         noise: D, a diagonal that is added, ``(*batch, m)``.
         variance: the diagonal without D, ``(*batch, m)``.
         observed_noise: variances of the noise of the observed entries, ``(*batch, n)``.
         observed: which of them are observed, ``(*batch, n)`` booleans.
+        covariance: makes the matrix without D, of what was kept of the observed entries; None goes through them.
     """
 
     def __init__(
-        self, joint: MarkovLinearOperator, noise: Tensor, variance: Tensor, observed_noise: Tensor, observed: Tensor
+        self,
+        joint: MarkovLinearOperator | PromisedMarkovLinearOperator,
+        noise: Tensor,
+        variance: Tensor,
+        observed_noise: Tensor,
+        observed: Tensor,
+        covariance: Callable[[], Tensor] | None = None,
     ) -> None:
-        super().__init__(joint, noise, variance, observed_noise, observed)
-        self.joint, self._noise, self._variance = joint, noise, variance
+        super().__init__(joint, noise, variance, observed_noise, observed, covariance=covariance)
+        self._covariance = covariance
+        self._given, self._noise, self._variance = joint, noise, variance
         self._observed_noise, self._observed = observed_noise, observed.bool()
+
+    @property
+    def joint(self) -> MarkovLinearOperator:
+        """The covariance of all entries."""
+        return self._given.made
 
     def _size(self) -> torch.Size:
         return torch.Size([*self._variance.shape, self._variance.shape[-1]])
@@ -99,7 +113,8 @@ class MarkovPosteriorLinearOperator(ExactLinearOperator):
         """Joint draws, ``(S, *batch, m)``, in linear time; with gradients, or of few entries, by the dense matrix."""
         if self._has_gradients():
             return super().zero_mean_mvn_samples(num_samples)
-        if self.shape[-1] <= min(_AS_FIRST + num_samples, _FEW):
+        few = _FEW if self._covariance is not None else min(_AS_FIRST + num_samples, _FEW)
+        if self.shape[-1] <= few:
             variances, directions = torch.linalg.eigh(self.to_dense())  # a Cholesky factor would need jitter
             root = directions * variances.clamp(min=0.0).sqrt().unsqueeze(-2)
             normal = torch.randn(*self.shape[:-1], num_samples, dtype=root.dtype)
@@ -112,6 +127,9 @@ class MarkovPosteriorLinearOperator(ExactLinearOperator):
 
     def to_dense(self) -> Tensor:
         """The matrix, ``(*batch, m, m)``."""
+        if self._covariance is not None:
+            covariance = self._covariance().to(self._variance)
+            return covariance + self._noise.diag_embed()
         if self.shape[-1] < _FEW or self._has_gradients():
             return super().to_dense()
         parts = [posterior.covariance_of(cells) for _, cells, posterior in self._posteriors()]
@@ -135,7 +153,7 @@ class MarkovPosteriorLinearOperator(ExactLinearOperator):
     def add_diagonal(self, diag: Tensor) -> MarkovPosteriorLinearOperator:
         """The sum with a diagonal; ``diag`` is ``(*batch, m)``, ``(*batch, 1)`` or a number."""
         args = self._variance, self._observed_noise, self._observed
-        return self.__class__(self.joint, self._noise + diag, *args)
+        return self.__class__(self._given, self._noise + diag, *args, covariance=self._covariance)
 
     def __add__(self, other: Tensor | LinearOperator | float) -> LinearOperator | Tensor:
         """The sum; with a diagonal it stays lazy."""

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from cgp.functional.linalg import closed, differentiable_once
 
+from .dense_covariance import described
+
 if TYPE_CHECKING:
     from .markov import MarkovLinearOperator
 
@@ -31,6 +33,8 @@ class MarkovRootLinearOperator(LinearOperator):
     def __init__(self, covariance: MarkovLinearOperator, transposed: bool = False) -> None:
         super().__init__(covariance, transposed=transposed)
         self.covariance, self.transposed = covariance, transposed
+
+    __repr__ = described
 
     def _size(self) -> torch.Size:
         return self.covariance.shape
@@ -76,12 +80,16 @@ class MarkovRootLinearOperator(LinearOperator):
 class TriangularRootLinearOperator(TriangularLinearOperator):
     """A triangular root, whose gradients are the root's own."""
 
+    __repr__ = described
+
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
         return self._tensor._bilinear_derivative(left_vecs, right_vecs)
 
 
 class RootedLinearOperator(RootLinearOperator):
     r"""The covariance of a root, :math:`RR^\top`, whose gradients are the root's own."""
+
+    __repr__ = described
 
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
         sides = (left_vecs, right_vecs), (right_vecs, left_vecs)

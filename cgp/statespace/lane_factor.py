@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from .filter import Array, Chain, diagonal_blocks, symmetric_roots
 from .lane_filter import FilteredLanes, LaneMeans
@@ -50,6 +51,11 @@ class LaneTables:
         visits = Visits(self._steps, loadings, chain.variances[wanted], chain.observed[wanted])
         self.lanes = Lanes(chain.tables[0], chain.tables[1], visits, count)
         self.first = diagonal_blocks(chain.stationary)
+
+    @property
+    def ends(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The first and the last reading of every row, ``(N,)`` each."""
+        return np.flatnonzero(self._fresh), np.flatnonzero(np.append(self._fresh[1:], True))
 
     def columns(self, values: Array) -> Array:
         """A table ``(N, P, S)`` by step and lane, ``(T, S, L)``."""

@@ -164,6 +164,14 @@ class FilteredLanes:
             N = self.lanes.precise(t, N)
         return variance.clip(min=0.0), precision
 
+    def information(self) -> Array:
+        """What each reading and all later ones say about the state before it, ``(T, D, D, L)``."""
+        N, kept = self.later_information(), np.empty((self.lanes.T, self.lanes.D, self.lanes.D, self.lanes.L))
+        for t in range(self.lanes.T - 1, -1, -1):
+            kept[t] = N = self.observed(t, N)[0]
+            N = self.lanes.precise(t, N)
+        return kept
+
     def later_information(self) -> Array:
         """What all later lanes say about the state after each, ``(D, D, L)``."""
         later = np.zeros((self.lanes.L, self.lanes.D, self.lanes.D))

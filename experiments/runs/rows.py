@@ -63,8 +63,12 @@ def row_names(pattern: str = "*/*") -> list[str]:
     names += [pattern] if is_row(pattern) and pattern not in names else []
     matching = sorted(name for name in names if fnmatch(name, pattern if "/" in pattern else f"{pattern}/*"))
     if not matching:
-        near = get_close_matches(pattern, [*names, *_settings()], n=1)
+        data, _, row = pattern.partition("/")  # of a known data set the rows are compared, not the name before them
+        rows = [name.removeprefix(f"{data}/") for name in names if name.startswith(f"{data}/")]
+        near = [f"{data}/{each}" for each in get_close_matches(row, rows, n=1)]
+        near = near if rows else get_close_matches(pattern, [*names, *_settings()], n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
+        hint = hint or (f"; `python -m experiments list --rows {data}` shows those of {data}" if rows else "")
         raise ValueError(f"rows: expected rows such as cola, cola/softmax or '*/sgpa', got {pattern!r}{hint}")
     return matching
 

@@ -103,3 +103,25 @@ def test_a_causal_mask_is_refused_by_the_name_of_its_argument(mask):
 def test_a_deterministic_block_says_that_it_has_no_variance():
     with pytest.raises(TypeError, match="KernelAttention is deterministic: it has no variance"):
         cgp.KernelAttention(12, 3).token_variance(torch.zeros(2, 5, 12))
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        (cgp.SoftmaxAttention(8, 2), "embed_dim=8, num_heads=2"),
+        (cgp.CGPAttention(8, 2), "coupling='direct', mean='regression', kernel='rbf', noise=0.01"),
+        (cgp.CGPAttention(8, 2, mean="softmax"), "mean='softmax', kernel='rbf', noise=0.01"),
+        (
+            cgp.CGPAttention(8, 2, coupling="latent", mean="kernel", noise=0.2, objective="joint", kernel=RBFKernel()),
+            "coupling='latent', mean='kernel', kernel='RBFKernel', noise=0.2, objective='joint'",
+        ),
+        (cgp.SparseCGPAttention(8, 2, num_inducing=3), "num_inducing=3, approximation='dtc', noise=0.01"),
+        (cgp.SGPAttention(8, 2), "kernel='rbf', num_inducing=16, inducing='own'"),
+        (cgp.KernelAttention(8, 2, symmetric=True), "kernel='rbf', symmetric=True"),
+        (cgp.KEPSVGPAttention(8, 2, rank=3), "KSVD(rank=3, num_landmarks=6, weight="),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_repr_of_a_block_says_its_options(block, said):
+    assert said in repr(block)
+    assert said in repr(block.to("meta")) or "noise" in said  # of which nothing can be read

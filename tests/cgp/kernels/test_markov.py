@@ -24,14 +24,17 @@ from gpytorch.kernels import (
 )
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood, MultitaskGaussianLikelihood
 from gpytorch.models import ExactGP
+from linear_operator.operators import DenseLinearOperator
 
-from cgp.kernels import DampedOscillatorKernel, IntegratedWienerKernel, Markov, leave_out_missing
+from cgp.kernels import DampedOscillatorKernel, IntegratedWienerKernel, Markov, leave_out_missing, markov, markov_memory
 from cgp.operators import markov_posterior
+from cgp.operators.markov_promised import PromisedMarkovLinearOperator
 from cgp.statespace.kernels import MarkovKernel
 from cgp.statespace.posterior import StateSpacePosterior
 from cgp.statespace.processes import MarkovProcess
 
 CLOSE = partial(torch.testing.assert_close, rtol=1e-8, atol=1e-8)
+EXACT = partial(torch.testing.assert_close, rtol=1e-10, atol=1e-10)
 
 
 @pytest.fixture(autouse=True)
@@ -179,6 +182,90 @@ def test_kernels_are_the_dense_ones(kind):
         CLOSE(linear.covar_module(x, diag=True), dense.covar_module(x, diag=True))
         CLOSE(linear.covar_module(x).evaluate_kernel().diagonal(), dense.covar_module(x, diag=True))
         CLOSE(linear.covar_module(new, x).mT.to_dense(), dense.covar_module(x, new).to_dense())
+
+
+def spread(kind):
+    """New inputs before all rows, between them, at some and after all, in no order."""
+    x, _, new = data(kind)
+    more = torch.linspace(0.0, 6.0, 12)[torch.randperm(12), None]
+    if kind in ROWS:
+        more = torch.cat([more, torch.arange(12)[:, None] % 3.0], dim=-1)
+    return torch.cat([more, new, x[:3]])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in [*KERNELS, *ROWS] if kind != "quasi-periodic"])
+def test_a_further_prediction_does_not_go_through_the_rows_again(kind, monkeypatch):
+    """It is the dense one, and so is its covariance; the quasi-periodic kernel has too many states to keep."""
+    dense, linear, _, _, _ = pair(kind)
+    new = spread(kind)
+    with torch.no_grad():
+        dense.eval(), linear.eval()(new[:1])
+        monkeypatch.delattr(markov, "_moments")
+        monkeypatch.delattr(markov_memory, "kept_rows")
+        monkeypatch.delattr(markov_memory, "observed_rows")
+        monkeypatch.delattr(PromisedMarkovLinearOperator, "made")
+        expected, predicted = dense(new), linear(new)
+        EXACT(predicted.mean, expected.mean)
+        EXACT(predicted.variance, expected.variance)
+        EXACT(linear.likelihood(predicted).covariance_matrix, dense.likelihood(expected).covariance_matrix)
+        assert predicted.sample(torch.Size([3])).shape == (3, len(new))
+
+
+def test_many_new_rows_go_through_all(monkeypatch):
+    """Their states would take more memory at once."""
+    dense, linear, _, _, _ = pair("matern32")
+    new, taken = spread("matern32"), []
+    moments = markov._moments
+    monkeypatch.setattr(markov, "_moments", lambda *given: taken.append(given) or moments(*given))
+    monkeypatch.setattr(markov_memory, "MOST_ENTRIES", 4 * (len(new) - 1))
+    with torch.no_grad():
+        CLOSE(linear.eval()(new[1:]).variance, dense.eval()(new[1:]).variance)
+        assert not taken
+        CLOSE(linear(new).variance, dense(new).variance)
+        assert len(taken) == 1
+
+
+@pytest.mark.parametrize("kind", ["matern32", "line", "lmc"])
+def test_what_is_kept_is_of_the_present_parameters(kind):
+    """And gradients are as without it."""
+    dense, linear, _, _, new = pair(kind)
+    with torch.no_grad():
+        linear.eval()(new)
+        for model in (dense, linear):
+            for parameter in model.covar_module.parameters():
+                parameter.data += 0.2
+        EXACT(linear(new).mean, dense.eval()(new).mean)
+        EXACT(linear(new).variance, dense(new).variance)
+    with gpytorch.settings.detach_test_caches(False):
+        dense.train(), dense.eval()
+        CLOSE(*[slopes(model.covar_module, model(new).mean.sum()) for model in (linear, dense)], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["matern32", "spline", "icm"])
+def test_fantasies_after_the_last_row_take_their_own_time(kind, monkeypatch):
+    """Predictions after it go through the new rows only; earlier ones are of all rows."""
+    dense, linear, _, _, _ = pair(kind)
+    new, taken = spread(kind), []
+    later = new[:5].clone()
+    later[:, 0] = torch.tensor([7.0, 6.5, 8.0, 7.5, 9.0])
+
+    def rows(terms, layout, x, before=None):
+        taken.append(len(x))
+        return observed_rows(terms, layout, x, before)
+
+    observed_rows = markov_memory.observed_rows
+    with torch.no_grad():
+        models = [model.eval() for model in (dense, linear)]
+        monkeypatch.setattr(markov_memory, "observed_rows", rows)
+        for some, targets in ((later[:2], torch.tensor([0.3, -0.2])), (later[2:3], torch.tensor([0.7]))):
+            for model in models:
+                model(later[-1:])
+            models = [model.get_fantasy_model(some, targets) for model in models]
+        EXACT(models[1](later[3:]).mean, models[0](later[3:]).mean)
+        EXACT(models[1](later[3:]).covariance_matrix, models[0](later[3:]).covariance_matrix)
+        assert taken == [len(linear.train_targets), 2, 1]
+        EXACT(models[1](new).mean, models[0](new).mean)
+        EXACT(models[1](new).variance, models[0](new).variance)
 
 
 @pytest.mark.parametrize("kind", ["matern32", "line", "icm"])
@@ -451,6 +538,28 @@ def test_sums_and_products_of_gpytorch_are_the_dense_ones(join, other):
         predicted = [model.eval()(new) for model in (linear, dense)]
     CLOSE(*(each.mean for each in predicted))
     CLOSE(*(each.variance for each in predicted))
+
+
+def test_products_over_other_features_are_the_dense_ones():
+    """Of GPyTorch's; they are dense at once, where GPyTorch would factor both covariances."""
+    x, new = (torch.rand(count, 2) for count in (40, 7))
+    parts = [ScaleKernel(MaternKernel(nu=1.5, active_dims=[feature])) for feature in (0, 1)]
+    dense = Model(x, x.sum(-1).sin(), ProductKernel(*parts), GaussianLikelihood())
+    linear = Model(x, x.sum(-1).sin(), ProductKernel(*map(Markov, parts)), GaussianLikelihood())
+    assert isinstance(linear.covar_module(x).evaluate_kernel(), DenseLinearOperator)
+    CLOSE(evidence(linear, x, linear.train_targets), evidence(dense, x, dense.train_targets))
+    with torch.no_grad():
+        predicted = [model.eval()(new) for model in (linear, dense)]
+    CLOSE(*(each.mean for each in predicted))
+    CLOSE(*(each.variance for each in predicted))
+
+
+def test_a_chosen_first_feature_may_have_others_beside_it():
+    x = torch.rand(9, 2)
+    kernel = MaternKernel(nu=1.5, active_dims=[0])
+    CLOSE(Markov(kernel)(x).to_dense(), kernel(x).to_dense())
+    with pytest.raises(ValueError, match="x: expected 1 features, got 2"):
+        Markov(MaternKernel(nu=1.5))(x).to_dense()
 
 
 def test_float32_models_compute_in_float64():

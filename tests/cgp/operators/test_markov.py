@@ -12,6 +12,7 @@ from linear_operator.test.linear_operator_test_case import (
 from linear_operator.utils.errors import NotPSDError
 
 from cgp.operators import MarkovLinearOperator
+from cgp.operators.dense_covariance import DenseCovarianceLinearOperator
 from cgp.operators.markov_cross import MarkovCrossLinearOperator
 from cgp.operators.markov_posterior import MarkovPosteriorLinearOperator
 from cgp.statespace.processes import matern_process
@@ -252,3 +253,12 @@ def test_products_and_gradients_in_parts_are_those_of_all_columns(count, monkeyp
         results.append([product, *torch.autograd.grad((product * weights).sum(), leaves)])
     for pair in zip(*results, strict=True):
         CLOSE(*pair)
+
+
+def test_operators_say_their_shape():
+    """In one line, and nothing is computed for it."""
+    made = operator(2, dtype=torch.float64)
+    assert repr(made) == "MarkovLinearOperator(shape=(2, 5, 5), dtype=torch.float64, states=6)"
+    assert repr(MarkovCrossLinearOperator(made, 2)) == "MarkovCrossLinearOperator(shape=(2, 2, 3), dtype=torch.float64)"
+    assert repr(made.root_decomposition()) == "RootedLinearOperator(shape=(2, 5, 5), dtype=torch.float64)"
+    assert repr(DenseCovarianceLinearOperator(torch.eye(3))).endswith("(shape=(3, 3), dtype=torch.float32)")

@@ -73,6 +73,7 @@ MISTAKES = {
     "fit --config cifar10/softmax --data.name own --data.folder {out}": OWN,
     "sweep cifar10/softmax --data.name own": OWN,
     "sweep digits/softmaxx": "did you mean digits/softmax?",
+    "sweep digits/foo": "`python -m experiments list --rows digits` shows those of digits",
     "sweep digits/softmax --seed 0": "did you mean 'seeds'?",
     "sweep digits/softmax --training.epochs 0": "training.epochs: expected at least 1, got 0",
     "sweep digits/softmax --training.epoch 3": "did you mean 'training.epochs'?",
