@@ -41,6 +41,7 @@ _LONG_GAP = 0.1  # of the rows, from which on outputs are related if the others 
 _TOLD = 0.02  # of the variance; outputs of which the others leave less are related whatever the gaps
 _TRIED = 1e-4  # ridge by which that is found; a choice among all takes seven times as long
 _RIDGE = 0.01  # of the covariance that relations start from, where none is better than means
+_NOISE, _LEAST_NOISE = 0.1, 1e-4  # initial, of what relations leave of a variance, and of a variance
 _LEAST_SHARE = 0.05  # smallest initial share of an output's separate process in its variance
 _PERIODS = 10.0  # initial lengthscale of the drift of a cycle, in periods
 
@@ -198,7 +199,8 @@ class MultiScale(Structure):
         if observations.bins or covariance.kernels[0].loadings.relations is None:
             start_at_factors(covariance, observations.correlation())
         else:
-            _start_at_relations(covariance, completed(observations.table, self.ridge or _RIDGE).covariance)
+            left = _start_at_relations(covariance, completed(observations.table, self.ridge or _RIDGE).covariance)
+            return (_NOISE * left).clamp(min=_LEAST_NOISE)
         return None
 
     def obstacle(self, observations: Observations, kernel: str | Kernel | None, num_inducing: int | None) -> str | None:
@@ -247,8 +249,12 @@ def start_at_factors(covariance: AdditiveKernel, correlation: Tensor) -> None:
 
 
 @torch.no_grad()
-def _start_at_relations(covariance: AdditiveKernel, between: Tensor) -> None:
-    """Initialise the relations of outputs from a covariance ``(P, P)``, and all components with what these leave."""
+def _start_at_relations(covariance: AdditiveKernel, between: Tensor) -> Tensor:
+    """Initialise the relations of outputs from a covariance ``(P, P)``, and all components with what these leave.
+
+    Returns:
+        What they leave of each output's variance, ``(P,)``.
+    """
     left = covariance.kernels[0].loadings.relations.set_covariance(between)
     generator, share = torch.Generator().manual_seed(0), 1.0 / len(covariance.kernels)
     for component in covariance.kernels:
@@ -256,6 +262,7 @@ def _start_at_relations(covariance: AdditiveKernel, between: Tensor) -> None:
         loadings.initialize(log_scales=0.5 * (share * left).log())
         if loadings.factors is not None:
             loadings.factors.copy_(_FACTOR_SPREAD * torch.randn(loadings.factors.shape, generator=generator).double())
+    return left
 
 
 @torch.no_grad()
