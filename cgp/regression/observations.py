@@ -301,8 +301,8 @@ def column_order(inputs: Array, values: Array) -> NDArray[np.int64]:
 class Parts(NamedTuple):
     """A tensor stored in parts.
 
-    A new part is joined to the preceding parts that are not longer than it: of n rows appended one by one, each is
-    copied log n times, and there are never more than log n parts (Bentley & Saxe 1980, Decomposable searching
+    A new part is joined to the preceding parts that are not twice as long: of n rows appended one by one, each is
+    copied log n times, and there are never more than 1 + log n parts (Bentley & Saxe 1980, Decomposable searching
     problems).
 
     Attributes:
@@ -335,7 +335,7 @@ class Parts(NamedTuple):
     def appended(self, further: Tensor) -> Self:
         """The tensor with further rows at its end."""
         parts = self.parts
-        while parts and parts[-1].shape[self.dim] <= further.shape[self.dim]:
+        while parts and parts[-1].shape[self.dim] < 2 * further.shape[self.dim]:
             parts, further = parts[:-1], torch.cat([parts[-1], further], self.dim)
         return self._replace(parts=(*parts, further))
 

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cgp.regression import (
@@ -220,6 +220,7 @@ def test_multiscale_model_that_grows_is_the_dense_form():
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=40))
+@example([5, 4, 3, 2, 1])
 def test_parts_are_few_and_in_order(sizes):
     values = torch.arange(sum(sizes)).expand(2, -1)
     parts = Parts.of(values[:, : sizes[0]], dim=-1)
