@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from linear_operator import LinearOperator
+from linear_operator import LinearOperator, to_dense
 from linear_operator.operators import (
     CholLinearOperator,
     DenseLinearOperator,
@@ -18,12 +18,17 @@ from torch import Tensor
 
 from cgp.functional.linalg import cholesky
 
-__all__ = ["DenseCovarianceLinearOperator", "ExactLinearOperator", "check_positive", "described"]
+__all__ = ["DenseCovarianceLinearOperator", "ExactLinearOperator", "check_positive", "dense_product", "described"]
 
 
 def described(operator: LinearOperator) -> str:
     """What an operator's repr says: its class, shape and dtype."""
     return f"{type(operator).__name__}(shape={tuple(operator.shape)}, dtype={operator.dtype})"
+
+
+def dense_product(operator: LinearOperator, other: Tensor | LinearOperator) -> LinearOperator:
+    """The product with another entry by entry, which is dense; GPyTorch would factor both."""
+    return DenseLinearOperator(operator.to_dense() * to_dense(other))
 
 
 class ExactLinearOperator(LinearOperator):

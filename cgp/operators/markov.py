@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from linear_operator import LinearOperator, settings, to_dense
-from linear_operator.operators import DenseLinearOperator, DiagLinearOperator
+from linear_operator import LinearOperator, settings
+from linear_operator.operators import DiagLinearOperator
 from linear_operator.utils.errors import NotPSDError
 from linear_operator.utils.getitem import IndexType, _is_noop_index
 from linear_operator.utils.memoize import cached
@@ -22,7 +22,7 @@ from cgp.statespace.products import bilinear_gradients, covariance_product, cova
 from cgp.statespace.root import CovarianceRoot
 from cgp.statespace.space import StateSpace
 
-from .dense_covariance import ExactLinearOperator, described
+from .dense_covariance import ExactLinearOperator, dense_product, described
 from .markov_root import MarkovRootLinearOperator, RootedLinearOperator, TriangularRootLinearOperator
 from .missing import known_rows
 
@@ -342,9 +342,7 @@ class MarkovLinearOperator(ExactLinearOperator):
         args = [transition, *scaled, loadings, other[..., None] * noise, kinds, steps, cells]
         return self.__class__(*args)
 
-    def _mul_matrix(self, other: Tensor | LinearOperator) -> LinearOperator:
-        """The product entry by entry, which is dense; GPyTorch would factor both."""
-        return DenseLinearOperator(self.to_dense() * to_dense(other))
+    _mul_matrix = dense_product
 
     def _getitem(self, row_index: IndexType, col_index: IndexType, *batch_indices: IndexType) -> LinearOperator:
         args = [arg[tuple(batch_indices)] for arg in self._expanded(self.batch_shape)] if batch_indices else self._args

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from linear_operator import LinearOperator, to_dense
+from linear_operator import LinearOperator
 from linear_operator.operators import DenseLinearOperator
 from linear_operator.utils.getitem import IndexType
 from torch import Tensor
 
-from .dense_covariance import described
+from .dense_covariance import dense_product, described
 from .markov import MarkovLinearOperator
 from .markov_promised import PromisedMarkovLinearOperator
 
@@ -64,8 +64,7 @@ class MarkovCrossLinearOperator(LinearOperator):
                 return self.__class__(joint, self.rows)
         return super().__add__(other)
 
-    def _mul_matrix(self, other: Tensor | LinearOperator) -> LinearOperator:
-        return DenseLinearOperator(self.to_dense() * to_dense(other))
+    _mul_matrix = dense_product
 
     def _getitem(self, row_index: IndexType, col_index: IndexType, *batch_indices: IndexType) -> LinearOperator:
         if any(isinstance(index, Tensor) for index in batch_indices):  # which are paired with those of rows

@@ -41,7 +41,7 @@ _LONG_GAP = 0.1  # of the rows, from which on outputs are related if the others 
 _TOLD = 0.02  # of the variance; outputs of which the others leave less are related whatever the gaps
 _TRIED = 1e-4  # ridge by which that is found; a choice among all takes seven times as long
 _RIDGE = 0.01  # of the covariance that relations start from, where none is better than means
-_NOISE, _LEAST_NOISE = 0.1, 1e-4  # initial, of what relations leave of a variance, and of a variance
+_NOISE, _SMALLEST_NOISE = 0.1, 1e-4  # initial, of what relations leave of a variance, and of a variance
 _LEAST_SHARE = 0.05  # smallest initial share of an output's separate process in its variance
 _PERIODS = 10.0  # initial lengthscale of the drift of a cycle, in periods
 
@@ -200,7 +200,7 @@ class MultiScale(Structure):
             start_at_factors(covariance, observations.correlation())
         else:
             left = _start_at_relations(covariance, completed(observations.table, self.ridge or _RIDGE).covariance)
-            return (_NOISE * left).clamp(min=_LEAST_NOISE)
+            return (_NOISE * left).clamp(min=_SMALLEST_NOISE)
         return None
 
     def obstacle(self, observations: Observations, kernel: str | Kernel | None, num_inducing: int | None) -> str | None:

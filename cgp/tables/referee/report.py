@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -231,8 +232,8 @@ class GapReport:
 
     def to_text(self) -> str:
         """The scores: a row per method, then NLL by class of gap, then intervals of the recommended method."""
-        near, less = self._distances(), f"NLL less {self.method}'s"
-        titles = [title.partition("\n")[0] for title in near]
+        near, less = self._distances, f"NLL less {self.method}'s"
+        titles = map(_first_line, near)
         rows = [["method", "NLL", *titles, "CRPS", "squared error", "coverage", "seconds", less]]
         for name, trial in self.trials.items():
             nll, *scores = (f"{self.strata.mean(values):.4f}" for values in trial.scores)
@@ -288,9 +289,10 @@ class GapReport:
         shares = {name: np.abs(trial.standardised) <= _REACH for name, trial in self.trials.items()}
         inside = self._over_blocks(self.hidden.columns >= 0, shares)
         label = "mean distance of fills from hidden values"
-        axes = plotting.method_scores(self._distances(), xlabel=label, chosen=self.method, inside=inside, least=0.0)
+        axes = plotting.method_scores(self._distances, xlabel=label, chosen=self.method, inside=inside, least=0.0)
         return axes[0].figure
 
+    @cached_property
     def _distances(self) -> dict[str, dict[str, tuple[float, float]]]:
         """Mean distances from hidden values: of each column in its unit, or of many in their standard deviations."""
         if not len(self.hidden.columns):
@@ -335,13 +337,12 @@ class GapReport:
 
     def _nearness(self) -> list[str]:
         """How near the fills of the recommended method are, and those of the simplest other one, or of the default."""
-        names, near = list(self.trials), self._distances()
+        names, near = list(self.trials), self._distances
         other = names[0] if names[0] != self.method else self.default
         if not near or other == self.method:
             return []
         pairs = (
-            f"{title.partition(chr(10))[0]} {of[self.method][0]:.3g} against {of[other][0]:.3g}"
-            for title, of in near.items()
+            f"{_first_line(title)} {of[self.method][0]:.3g} against {of[other][0]:.3g}" for title, of in near.items()
         )
         return [f"Mean distance of its fills against that of {other}: {', '.join(pairs)}."]
 
@@ -459,6 +460,11 @@ class GapReport:
     def _check(self, method: str) -> None:
         if method not in self.trials:
             raise ValueError(f"method: expected one of {list(self.trials)}, got {method!r}")
+
+
+def _first_line(title: str) -> str:
+    """A column's name and unit."""
+    return title.partition("\n")[0]
 
 
 def _capital(name: str) -> str:
