@@ -87,6 +87,24 @@ def test_sampling_is_set_for_the_time_of_a_with():
     assert model[1].sampling == "joint"
 
 
+@pytest.mark.parametrize("drawing", [[], [1], [0, 1]])
+def test_draws_and_sampling_go_in_either_order(drawing):
+    model, x = nn.Sequential(CGPAttention(8, 2), SparseCGPAttention(8, 2)).eval(), torch.randn(4, 5, 8)
+    for index in drawing:
+        model[index].sampling = "joint"
+    for contexts in ((draws(model, 6), sampling(model, "marginal")), (sampling(model, "marginal"), draws(model, 6))):
+        with contexts[0], contexts[1]:
+            assert [block.num_samples for block in model] == [6, None]
+            assert model(x).shape == (6, 4, 5, 8)
+        assert [block.num_samples for block in model] == [None, None]
+        assert [block.sampling for block in model] == ["joint" if i in drawing else "mean" for i in range(2)]
+    with draws(model, 6):
+        shape = (6, 4, 5, 8) if drawing else (4, 5, 8)
+        with sampling(model, "mean"):
+            assert model(x).shape == (4, 5, 8)
+        assert model(x).shape == shape
+
+
 @pytest.mark.parametrize(
     ("make", "coupling", "objective"),
     [
