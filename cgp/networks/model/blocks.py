@@ -128,9 +128,9 @@ def _first_to_draw(layers: list[Any]) -> list[Any]:
 def draws(model: nn.Module, num_samples: int) -> Iterator[None]:
     """Context in which the first layer that draws makes S draws at once.
 
-    The layers below it run once; the outputs of the layers above have a leading dimension S. A single draw adds no
-    dimension, nor does a model that does not draw: in eval mode, :func:`sampling` says that it does. The model must accept leading dimensions, as the reference models do, and register its layers in the
-    order in which they run.
+    The layers below it run once; the outputs of the layers above have a leading dimension S. There is none for a single
+    draw or if no layer draws, as in eval mode without :func:`sampling`. The model must accept leading dimensions, as
+    the reference models do, and register its layers in the order in which they run.
 
     Args:
         model: any module.

@@ -185,6 +185,17 @@ def test_a_model_that_takes_draws_for_its_batch_is_refused(make, pool):
     assert added_losses(model) == {}
 
 
+@pytest.mark.parametrize("pool", [nn.Flatten(), nn.Sequential(nn.BatchNorm1d(6), nn.Flatten(1))])
+def test_a_model_that_fails_with_draws_is_told_to_count_from_the_end(pool):
+    batch = torch.randn(4, 6, 8), torch.arange(4) % 3
+    model = nn.Sequential(CGPAttention(8, 2), pool, nn.Linear(48, 3))
+    assert torch.isfinite(Objective(model, CategoricalLikelihood(3), 10)(*batch))
+    with pytest.raises(ValueError, match=r"fails then \(.+(shapes|input).*\): it counts .*nn\.Flatten\(-2\) in place"):
+        Objective(model, CategoricalLikelihood(3), 10, num_samples=2)(*batch)
+    with pytest.raises(RuntimeError, match="Sequential takes|5 elements not 6"):  # as with one draw
+        Objective(model, CategoricalLikelihood(3), 10, num_samples=2)(torch.randn(4, 5, 8), batch[1])
+
+
 @pytest.mark.parametrize("pool", [lambda x: x.mean(-2), lambda x: x[..., 0, :] + torch.rand(8)])
 def test_a_model_that_counts_from_the_end_is_checked_once(pool):
     modes, batch = [], (torch.randn(6, 6, 8), torch.arange(6) % 3)
