@@ -236,6 +236,28 @@ def test_the_api_page_has_every_public_name(module):
     assert names - documented(API) <= {"__version__"}
 
 
+def entries(page):
+    """The objects that a page of the API describes, without those that are described elsewhere, too (no-index)."""
+    module = ""
+    directive = re.compile(r"^\.\. (\w+):: ([\w.]+)\n((?: +:.*\n)*)", re.MULTILINE)
+    for kind, name, options in directive.findall(page.read_text(encoding="utf-8")):
+        module = name if kind == "currentmodule" else module
+        if kind == "automodule":
+            left_out = re.findall(r"\w+", (re.findall(r":exclude-members: (.*)", options) or [""])[0])
+            yield from (f"{name}.{each}" for each in importlib.import_module(name).__all__ if each not in left_out)
+        elif kind != "currentmodule" and ":no-index:" not in options:
+            yield name if name.startswith("cgp.") else f"{module}.{name}"
+
+
+def test_every_entry_of_the_api_is_on_one_page():
+    found = [(pydoc.locate(name), name) for page in sorted((DOCS / "api").glob("*.md")) for name in entries(page)]
+    found = [(value, name) for value, name in found if inspect.isclass(value) or inspect.isfunction(value)]
+    assert [name for value, name in found if sum(value is other for other, _ in found) > 1] == []
+    public = [getattr(module, name) for module in map(importlib.import_module, PUBLIC) for name in module.__all__]
+    public = {value for value in public if inspect.isclass(value) or inspect.isfunction(value)}
+    assert public <= {value for value, _ in found}
+
+
 # GPyTorch's own arguments pass through cgp.kernels; those of cgp.networks.model and the metrics theirs at the top.
 EXPLAINED_ELSEWHERE = ("cgp.kernels", "cgp.networks.model", "cgp.networks.tasks.metrics")
 
