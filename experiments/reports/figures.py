@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cgp.plotting import curves, reliability_diagram, risk_coverage, style, uncertainty_histograms, variance_maps
 from cgp.plotting.curves import score_limits
-from cgp.plotting.style import as_png, percent
+from cgp.plotting.style import as_png, percent, place_legend
 from experiments.atomic_files import read_arrays
 from experiments.evaluation import mean_probabilities, uncertainty
 from experiments.reports.scores import Result
@@ -95,9 +95,10 @@ def _withhold(key: str, methods: Methods) -> Figure:
     pairs = {name: _confidence(results) for name, results in methods.items()}
 
     def draw(ax: Axes) -> None:
-        risk_coverage(pairs, highlight=key, ax=ax).legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+        risk_coverage(pairs, highlight=key, ax=ax).legend().remove()
+        place_legend(ax, outside=True)
 
-    return _drawn(draw, 2.4)
+    return _drawn(draw, 2.2)
 
 
 def _corrupted(key: str, methods: Methods) -> Figure | None:
