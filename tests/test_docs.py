@@ -1,6 +1,7 @@
 """The documentation: the code of its pages runs, the API page has every public name, formulas can be drawn."""
 
 import ast
+import functools
 import importlib
 import inspect
 import pydoc
@@ -249,13 +250,31 @@ def entries(page):
             yield name if name.startswith("cgp.") else f"{module}.{name}"
 
 
-def test_every_entry_of_the_api_is_on_one_page():
+@functools.cache
+def all_entries():
+    """Classes and functions that the API describes, with the name that stands there."""
     found = [(pydoc.locate(name), name) for page in sorted((DOCS / "api").glob("*.md")) for name in entries(page)]
-    found = [(value, name) for value, name in found if inspect.isclass(value) or inspect.isfunction(value)]
+    return [(value, name) for value, name in found if inspect.isclass(value) or inspect.isfunction(value)]
+
+
+def test_every_entry_of_the_api_is_on_one_page():
+    found = all_entries()
     assert [name for value, name in found if sum(value is other for other, _ in found) > 1] == []
     public = [getattr(module, name) for module in map(importlib.import_module, PUBLIC) for name in module.__all__]
     public = {value for value in public if inspect.isclass(value) or inspect.isfunction(value)}
     assert public <= {value for value, _ in found}
+
+
+@pytest.mark.parametrize("page", [DOCS / "concepts.md", *sorted((DOCS / "guides").glob("*.md"))], ids=lambda p: p.stem)
+def test_functions_and_classes_that_a_guide_names_are_in_the_api(page):
+    text = page.read_text(encoding="utf-8")
+    imports = re.findall(r"^from (cgp[\w.]*) import ([\w, ]+)", text, re.MULTILINE)
+    names = {f"{module}.{name}" for module, names in imports for name in re.findall(r"\w+", names)}
+    values = [pydoc.locate(name) for name in names | set(re.findall(r"\bcgp(?:\.\w+)+", text))]
+    named = [
+        each for each in values if inspect.isclass(each) or (inspect.isfunction(each) and "." not in each.__qualname__)
+    ]
+    assert set(named) <= {value for value, _ in all_entries()}
 
 
 # GPyTorch's own arguments pass through cgp.kernels; those of cgp.networks.model and the metrics theirs at the top.
