@@ -57,7 +57,12 @@ def sections(methods: Methods, *, without: Collection[str] = ()) -> Iterator[Sec
         ),
         ("uncertainty", "Do OOD inputs stand out?", "Total uncertainty of test and of OOD inputs.", _uncertainty),
         ("risk-coverage", "Which answers to withhold?", "Error among the most confident answers.", _withhold),
-        ("variance", "Where is attention uncertain?", "Variance of the attention in each layer.", _variance),
+        (
+            "variance",
+            "Where is attention uncertain?",
+            "Columns are layers; bright: more variance than their median.",
+            _variance,
+        ),
         ("training", "Training", "Negative log-likelihood by epoch.", _training),
     ):
         panels = []
