@@ -1,4 +1,4 @@
-"""Honest uncertainty for transformers: correlated Gaussian process attention in the GPyTorch ecosystem."""
+"""Gaussian processes that share what they know: for tables with gaps, attention, and how sure a network is."""
 
 import warnings
 

@@ -251,7 +251,7 @@ def table(
 ) -> None:
     """Print a table of a paper with our numbers beside the printed ones, recomputed from saved predictions.
 
-    Without complete runs it prints the printed numbers alone.
+    Without complete runs our numbers are those recorded in docs/results/papers.
 
     Args:
         name: name of a table, or "cgpt", "kep", "sgpa" or "all"; "list" shows all tables and how much is measured.

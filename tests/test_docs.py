@@ -1,6 +1,7 @@
 """The documentation: the code of its pages runs, the API page has every public name, formulas can be drawn."""
 
 import ast
+import functools
 import importlib
 import inspect
 import pydoc
@@ -234,6 +235,46 @@ def test_the_api_page_has_every_public_name(module):
     public = importlib.import_module(module)
     names = {name for name in public.__all__ if not inspect.ismodule(getattr(public, name))}
     assert names - documented(API) <= {"__version__"}
+
+
+def entries(page):
+    """The objects that a page of the API describes, without those that are described elsewhere, too (no-index)."""
+    module = ""
+    directive = re.compile(r"^\.\. (\w+):: ([\w.]+)\n((?: +:.*\n)*)", re.MULTILINE)
+    for kind, name, options in directive.findall(page.read_text(encoding="utf-8")):
+        module = name if kind == "currentmodule" else module
+        if kind == "automodule":
+            left_out = re.findall(r"\w+", (re.findall(r":exclude-members: (.*)", options) or [""])[0])
+            yield from (f"{name}.{each}" for each in importlib.import_module(name).__all__ if each not in left_out)
+        elif kind != "currentmodule" and ":no-index:" not in options:
+            yield name if name.startswith("cgp.") else f"{module}.{name}"
+
+
+@functools.cache
+def all_entries():
+    """Classes and functions that the API describes, with the name that stands there."""
+    found = [(pydoc.locate(name), name) for page in sorted((DOCS / "api").glob("*.md")) for name in entries(page)]
+    return [(value, name) for value, name in found if inspect.isclass(value) or inspect.isfunction(value)]
+
+
+def test_every_entry_of_the_api_is_on_one_page():
+    found = all_entries()
+    assert [name for value, name in found if sum(value is other for other, _ in found) > 1] == []
+    public = [getattr(module, name) for module in map(importlib.import_module, PUBLIC) for name in module.__all__]
+    public = {value for value in public if inspect.isclass(value) or inspect.isfunction(value)}
+    assert public <= {value for value, _ in found}
+
+
+@pytest.mark.parametrize("page", [DOCS / "concepts.md", *sorted((DOCS / "guides").glob("*.md"))], ids=lambda p: p.stem)
+def test_functions_and_classes_that_a_guide_names_are_in_the_api(page):
+    text = page.read_text(encoding="utf-8")
+    imports = re.findall(r"^from (cgp[\w.]*) import ([\w, ]+)", text, re.MULTILINE)
+    names = {f"{module}.{name}" for module, names in imports for name in re.findall(r"\w+", names)}
+    values = [pydoc.locate(name) for name in names | set(re.findall(r"\bcgp(?:\.\w+)+", text))]
+    named = [
+        each for each in values if inspect.isclass(each) or (inspect.isfunction(each) and "." not in each.__qualname__)
+    ]
+    assert set(named) <= {value for value, _ in all_entries()}
 
 
 # GPyTorch's own arguments pass through cgp.kernels; those of cgp.networks.model and the metrics theirs at the top.

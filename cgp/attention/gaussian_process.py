@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from cgp.functional.gaussians import Gaussian
 from cgp.functional.kernels import CANONICAL, Canonical, canonical
 from cgp.operators import LazyMultivariateNormal, shared_covariance
+from cgp.spelling import meant
 from cgp.variational.loss_terms import LossTerm
 
 from .base import MIN_NOISE, Attention
@@ -33,7 +34,10 @@ def use_kernel(block: nn.Module, kernel: str | Kernel) -> Canonical:
         ValueError: if a kernel has lengthscales for another number of channels than a head has.
     """
     if isinstance(kernel, str):
-        return canonical(kernel)
+        try:
+            return canonical(kernel)
+        except ValueError as error:
+            raise ValueError(f"{error}{meant([kernel], CANONICAL)}") from None
     if not isinstance(kernel, Kernel):
         raise TypeError(f"kernel: expected one of {sorted(CANONICAL)} or a gpytorch.kernels.Kernel, got {kernel!r}")
     for part in kernel.modules():

@@ -35,6 +35,10 @@ class KEPSVGPAttention(PairMixin, GaussianProcessAttention):
     No n × n matrix is formed and none is inverted: O(n r (s + r)). The projections are made of tokens at even
     distances (landmarks), so the output depends on the order of the tokens.
 
+    Training starts with a loss of hundreds, of which the NLL is about one and the rest the KSVD term:
+    :func:`~cgp.functional.kep_svgp.ksvd_loss`, zero where the projections are singular vectors, summed over heads and
+    divided by the squared number of tokens. It falls in the first steps; ``Objective.parts`` has it apart.
+
     Args:
         rank: rank r of the decomposition.
         num_landmarks: p, number of landmarks in f(X); None is 2 r.

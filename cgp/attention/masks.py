@@ -111,5 +111,6 @@ def _blocked(mask: Tensor, name: str) -> Tensor:
     """Where an additive mask is minus infinity, or nearly so."""
     blocked = mask <= torch.finfo(mask.dtype).min / 2
     if may_read(mask) and not bool((blocked | (mask == 0)).all()):
-        raise ValueError(f"{name}: expected zeros and -inf (padding or causal) for a GP block, got other biases")
+        where = " (padding or causal) for a GP block" if name == "attn_mask" else ""
+        raise ValueError(f"{name}: expected zeros and -inf{where}, got other biases")
     return blocked

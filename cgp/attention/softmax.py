@@ -17,6 +17,8 @@ class SoftmaxAttention(Attention):
 
     .. math:: \operatorname{softmax}(QK^\top/\sqrt{s})\,V
 
+    A padded query attends, as in ``torch.nn.MultiheadAttention``; heads of Gaussian-process blocks are zero there.
+
     Example:
         >>> SoftmaxAttention(8, 2)(torch.zeros(3, 5, 8)).shape
         torch.Size([3, 5, 8])

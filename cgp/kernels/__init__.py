@@ -1,4 +1,4 @@
-"""GPyTorch kernels of correlated processes: scaled, mapped views of one canonical process."""
+"""GPyTorch kernels: correlated processes, as views of one canonical process, and Markov processes in linear time."""
 
 from cgp.operators.missing import leave_out_missing
 

@@ -95,6 +95,12 @@ class AffineMap(Module):
             raise ValueError(
                 f"x: expected {self.in_features} features in the last dimension, got shape {tuple(x.shape)}"
             )
+        dtype = self.weight.dtype
+        if self.kind == "free" and x.dtype != dtype and not torch.is_autocast_enabled(x.device.type):
+            raise ValueError(
+                f"x: expected {dtype}, as the weights of the kernel's map, got {x.dtype} (pass x.to({dtype}), or "
+                f"convert the model by .to({x.dtype}))"
+            )
         z = x * self.scales.unsqueeze(-2) if self.kind == "diagonal" else x @ self.weight.mT
         return z if self.bias is None else z + self.bias.unsqueeze(-2)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from cgp.functional.kernels import canonical
+from cgp.spelling import meant
 
 __all__ = ["BASE_KERNELS", "base_gram", "base_kernel_from", "check_positive_semidefinite"]
 
@@ -48,7 +49,8 @@ def base_kernel_from(kernel: Kernel | str, input_dim: int) -> Kernel:
     """
     if isinstance(kernel, str):
         if kernel not in BASE_KERNELS:
-            raise ValueError(f"base_kernel: expected a kernel or one of {tuple(BASE_KERNELS)}, got {kernel!r}")
+            near = meant([kernel], BASE_KERNELS)
+            raise ValueError(f"base_kernel: expected a kernel or one of {tuple(BASE_KERNELS)}, got {kernel!r}{near}")
         named = BASE_KERNELS[kernel]()
         if named.has_lengthscale:
             named.lengthscale = 1.0

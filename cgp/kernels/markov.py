@@ -223,12 +223,12 @@ class Markov(Kernel):
         return MarkovPredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
 
     def __add__(self, other: Kernel) -> Kernel:
-        """The sum, of linear time if the other kernel is a Markov process, too."""
-        return _joined(self.base_kernel + _base(other))
+        """The sum, of linear time if it is a Markov process on one line of rows; else GPyTorch's, which is dense."""
+        return _joined(self.base_kernel + _base(other)) or super().__add__(other)
 
     def __mul__(self, other: Kernel) -> Kernel:
-        """The product, of linear time."""
-        return _joined(self.base_kernel * _base(other))
+        """The product, likewise."""
+        return _joined(self.base_kernel * _base(other)) or super().__mul__(other)
 
 
 def _any_requires_grad(tensors: Iterable[Tensor]) -> bool:
@@ -261,11 +261,11 @@ def _beside(inputs: Tensor, outputs: Tensor) -> Tensor:
     return torch.cat([inputs.expand(*batch, -1), outputs.to(inputs).expand(*batch, -1)], dim=-1)
 
 
-def _joined(kernel: Kernel) -> Markov:
+def _joined(kernel: Kernel) -> Markov | None:
     try:
         return Markov(kernel)
-    except ValueError as error:
-        raise ValueError(f"{error}; such a sum or product is dense: make it of the kernel without Markov") from None
+    except ValueError:
+        return None
 
 
 def _base(kernel: Kernel) -> Kernel:

@@ -75,10 +75,15 @@ def markov_form(kernel: Kernel) -> MarkovKernel:
     define ``forward``.
 
     Returns:
-        A kernel of the room of state spaces.
+        The kernel as :class:`cgp.statespace.kernels.MarkovKernel`, whose ``state_space(lags)`` has matrices.
 
     Raises:
         ValueError: if a part is of another kind.
+
+    Example:
+        >>> import torch
+        >>> markov_form(MaternKernel(nu=1.5)).state_space(torch.tensor([0.0, 0.1])).transition.shape
+        torch.Size([2, 2, 2])
     """
     obstacle = markov_obstacle(kernel, batch=True)
     if obstacle is not None:

@@ -267,7 +267,15 @@ class MarkovLinearOperator(ExactLinearOperator):
     @cached(name="cholesky")  # type: ignore[untyped-decorator]
     def _cholesky(self, upper: bool | None = False) -> LinearOperator:
         if not bool((self._args[-1].diff(dim=-1) > 0).all()):  # triangular in another order
-            return super()._cholesky(upper)
+            try:
+                return super()._cholesky(upper)
+            except RuntimeError as error:
+                if "alloc" not in str(error).lower():
+                    raise
+                raise RuntimeError(
+                    f"cholesky: expected rows in order of their inputs, got {self.shape[-1]} in another, whose factor "
+                    "is dense and exceeds the memory; sort them, or take root_decomposition(), linear in any order"
+                ) from error
         root = MarkovRootLinearOperator(self._positive(), bool(upper))
         return TriangularRootLinearOperator(root, upper=bool(upper))
 

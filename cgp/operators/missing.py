@@ -22,16 +22,20 @@ def leave_out_missing() -> Iterator[None]:
     Evidence, mean and variance are those of the model without these rows, in place of GPyTorch's
     ``observation_nan_policy``, whose variances are those of a model that has observed them. The sum of the evidence is;
     GPyTorch's ``ExactMarginalLogLikelihood`` divides it by the number of all rows. Models with other
-    kernels are as without it: give them the observed rows only.
+    kernels are as without it, so that their evidence is NaN: give them the observed rows only.
 
     Yields:
         Nothing.
 
     Example:
         >>> import torch
+        >>> from gpytorch.distributions import MultivariateNormal
+        >>> from gpytorch.kernels import MaternKernel
+        >>> from cgp.kernels import Markov
+        >>> covariance = Markov(MaternKernel())(torch.arange(3.0)).evaluate_kernel().add_jitter(0.1)
         >>> with leave_out_missing():
-        ...     known_rows(torch.tensor([0.3, torch.nan]))
-        tensor([ True, False])
+        ...     MultivariateNormal(torch.zeros(3), covariance).log_prob(torch.tensor([0.3, torch.nan, 0.1]))
+        tensor(-1.9774, grad_fn=<...>)
     """
     token = _leaves_out.set(True)
     try:

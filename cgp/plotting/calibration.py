@@ -169,7 +169,7 @@ def risk_coverage(
     ax = new_axes(ax, height=2.2)
     ax.grid(axis="y", color=PALE, lw=0.6)
     most, above, has_others = 0.0, 0.0, False
-    for index, (key, pair) in enumerate(groups.items()):
+    for index, (key, pair) in enumerate(sorted(groups.items(), key=lambda group: group[0] != highlight)):
         if len(pair) != 2:
             raise ValueError(f"predictions[{key!r}] must be a pair of arrays, got {len(pair)} items")
         confidence = as_array(pair[0], f"predictions[{key!r}][0]", 1)

@@ -69,7 +69,12 @@ def reading_processes(kernel: MarkovKernel, readings: Readings) -> list[MarkovPr
         ...     torch.tensor([Reading.VALUE, Reading.DERIVATIVE, Reading.INTEGRAL]),
         ... )
         >>> processes = reading_processes(Matern(torch.tensor(1.0), 1), Readings(times, kinds, torch.zeros(3)))
-        >>> space = state_space(processes, [torch.ones(1, 1)], torch.arange(3))
+        >>> space = state_space(processes, [torch.ones(1, 1)], torch.arange(3))  # of one output
+        >>> from cgp.operators import MarkovLinearOperator
+        >>> MarkovLinearOperator.of(space, torch.arange(3), torch.full((3,), 0.01)).to_dense()
+        tensor([[1.0100, 0.0000, 0.7735],
+                [0.0000, 3.0100, 0.5166],
+                [0.7735, 0.5166, 0.8775]])
     """
     times = readings.times.double()
     lags = torch.cat([times.new_zeros(1), times.diff()])

@@ -116,6 +116,11 @@ class DTCVariationalStrategy(Module):
         noise = noise_of_rows(self.likelihood, self.train_inputs)
         residual = self.train_targets - self.mean_module(self.train_inputs)
         features = self._features(factor, self.train_inputs)
+        if torch.promote_types(noise.dtype, features.dtype) != features.dtype:
+            raise ValueError(
+                f"likelihood: expected {features.dtype}, as the model, got {noise.dtype}: it is no submodule, so "
+                f"convert it as well, likelihood.to({features.dtype})"
+            )
         return InducingPosterior.of_targets(features, residual[..., None], noise)
 
     def _inducing_prior(self) -> InducingGaussian:

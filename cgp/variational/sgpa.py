@@ -9,6 +9,7 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean, ZeroMean
+from linear_operator.operators import CholLinearOperator, DiagLinearOperator, TriangularLinearOperator
 from torch import Tensor, nn
 
 from cgp.functional import sgpa
@@ -27,7 +28,8 @@ class SGPAVariationalStrategy(gpytorch.Module):
 
     the values v and the whitened triangle R being the variational parameters (:math:`S = LRR^\top L^\top`). For use as
     the ``variational_strategy`` of an ``ApproximateGP``, whose own kernel it replaces. With :math:`v = L^{-\top}w` it
-    is GPyTorch's whitened ``VariationalStrategy``. Marginals are computed without the covariance over the inputs.
+    is GPyTorch's whitened ``VariationalStrategy``, and goes into its ``LMCVariationalStrategy`` and
+    ``IndependentMultitaskVariationalStrategy``, too. Marginals are computed without the covariance over the inputs.
 
     Args:
         covar_module: the kernel.
@@ -92,6 +94,21 @@ class SGPAVariationalStrategy(gpytorch.Module):
         r"""Divergence, :math:`\tfrac12[\operatorname{tr}RR^\top - m - \log|RR^\top| + v^\top K_{zz}v]`."""
         return sgpa.whitened_divergence(self._whitened(self._factor()), self.root)
 
+    @property
+    def variational_distribution(self) -> MultivariateNormal:
+        r"""The whitened inducing variables, :math:`N(L^\top v, RR^\top)`, for GPyTorch's strategies of tasks."""
+        covariance = CholLinearOperator(TriangularLinearOperator(self.root))
+        return MultivariateNormal(self._whitened(self._factor()), covariance)
+
+    @property
+    def prior_distribution(self) -> MultivariateNormal:
+        """The whitened inducing variables of the prior, :math:`N(0, I)`."""
+        return MultivariateNormal(torch.zeros_like(self.values), DiagLinearOperator(torch.ones_like(self.values)))
+
+    @property
+    def _variational_distribution(self) -> MultivariateNormal:
+        return self.variational_distribution  # of which gpytorch.variational.LMCVariationalStrategy reads the shape
+
     def _shift(self, x: Tensor, factor: Tensor, K_zx: Tensor, features: Tensor) -> Tensor:
         """Contribution of the values to the mean, ``(*batch, N)``."""
         return (self.values[..., None, :] @ K_zx)[..., 0, :]
@@ -117,7 +134,8 @@ class DecoupledSGPAVariationalStrategy(SGPAVariationalStrategy):
     .. math:: \mu = (K_{x\gamma} - T_x^\top T_\gamma)v_\gamma + K_{x\beta}v_\beta, \qquad
         \Sigma = K_{xx} - T_x^\top T_x + T_x^\top RR^\top T_x, \qquad T_\cdot = L_\beta^{-1}K_{\beta\cdot}
 
-    The divergence is exactly that of this posterior (GPyTorch's orthogonally decoupled strategy has another).
+    The divergence is exactly that of this posterior (GPyTorch's orthogonally decoupled strategy has another). No
+    distribution of the inducing variables has it, so GPyTorch's strategies of tasks cannot wrap this one.
 
     Args:
         covar_module: the kernel.
@@ -160,6 +178,14 @@ class DecoupledSGPAVariationalStrategy(SGPAVariationalStrategy):
         attended = self.covar_module(self.mean_inducing_points).to_dense() @ values
         of_mean = sgpa.decoupled_divergence(values, attended, self._gathered(self._factor()))
         return super().kl_divergence() + of_mean
+
+    @property
+    def variational_distribution(self) -> MultivariateNormal:
+        """None: NotImplementedError, since its divergence would lack the part of the mean."""
+        raise NotImplementedError(
+            "base_variational_strategy: expected SGPAVariationalStrategy, got DecoupledSGPAVariationalStrategy, whose "
+            "divergence is of more than inducing variables"
+        )
 
     def _shift(self, x: Tensor, factor: Tensor, K_zx: Tensor, features: Tensor) -> Tensor:
         attended = self._covariance(x, self.mean_inducing_points) @ self.mean_values[..., None]

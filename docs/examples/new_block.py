@@ -8,7 +8,7 @@ observations at the keys, and the output is the posterior at the queries,
 
 .. math::
 
-    K_{qk}(K_k + \sigma^2 I)^{-1}V, \\qquad K_q - K_{qk}(K_k + \sigma^2 I)^{-1}K_{kq}.
+    K_{qk}(K_k + \sigma^2 I)^{-1}V, \qquad K_q - K_{qk}(K_k + \sigma^2 I)^{-1}K_{kq}.
 
 Unlike kernel attention, which only multiplies by :math:`K_{qk}`, it interpolates. (The library has it, as
 ``CGPAttention(mean="regression")``.)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cgp.plotting import curves, reliability_diagram, risk_coverage, style, uncertainty_histograms, variance_maps
 from cgp.plotting.curves import score_limits
-from cgp.plotting.style import as_png, percent
+from cgp.plotting.style import as_png, percent, place_legend
 from experiments.atomic_files import read_arrays
 from experiments.evaluation import mean_probabilities, uncertainty
 from experiments.reports.scores import Result
@@ -57,7 +57,12 @@ def sections(methods: Methods, *, without: Collection[str] = ()) -> Iterator[Sec
         ),
         ("uncertainty", "Do OOD inputs stand out?", "Total uncertainty of test and of OOD inputs.", _uncertainty),
         ("risk-coverage", "Which answers to withhold?", "Error among the most confident answers.", _withhold),
-        ("variance", "Where is attention uncertain?", "Variance of the attention in each layer.", _variance),
+        (
+            "variance",
+            "Where is attention uncertain?",
+            "Columns are layers; bright: more variance than their median.",
+            _variance,
+        ),
         ("training", "Training", "Negative log-likelihood by epoch.", _training),
     ):
         panels = []
@@ -95,9 +100,10 @@ def _withhold(key: str, methods: Methods) -> Figure:
     pairs = {name: _confidence(results) for name, results in methods.items()}
 
     def draw(ax: Axes) -> None:
-        risk_coverage(pairs, highlight=key, ax=ax).legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+        risk_coverage(pairs, highlight=key, ax=ax).legend().remove()
+        place_legend(ax, outside=True)
 
-    return _drawn(draw, 2.4)
+    return _drawn(draw, 2.2)
 
 
 def _corrupted(key: str, methods: Methods) -> Figure | None:

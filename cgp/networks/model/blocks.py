@@ -93,7 +93,7 @@ def freeze(model: nn.Module) -> nn.Module:
 
 @contextmanager
 def sampling(model: nn.Module, mode: str | None) -> Iterator[None]:
-    """Context that sets how every stochastic layer draws.
+    """Context that sets how every stochastic layer draws; :func:`draws` goes around it or inside.
 
     Args:
         model: any module.
@@ -102,21 +102,35 @@ def sampling(model: nn.Module, mode: str | None) -> Iterator[None]:
     layers = stochastic_layers(model)
     before = [layer._sampling for layer in layers]
     try:
-        for layer in layers:
-            layer.sampling = mode
+        _set_modes(layers, [mode] * len(layers))
         yield
     finally:
-        for layer, mode_before in zip(layers, before, strict=True):
-            layer.sampling = mode_before
+        _set_modes(layers, before)
+
+
+def _set_modes(layers: list[Any], modes: list[str | None]) -> None:
+    """How each layer draws; the number of draws of the first that drew passes to the first that does now."""
+    first = _first_to_draw(layers)
+    for layer, mode in zip(layers, modes, strict=True):
+        layer.sampling = mode
+    for before, now in zip(first, _first_to_draw(layers), strict=True):
+        if before is not now and before.num_samples is not None:
+            now.num_samples = before.num_samples
+            del before.num_samples
+
+
+def _first_to_draw(layers: list[Any]) -> list[Any]:
+    """The first layer that draws or, if none does, the first of all, which adds no dimension; none of no layers."""
+    return ([layer for layer in layers if layer.sampling != "mean"] or layers)[:1]
 
 
 @contextmanager
 def draws(model: nn.Module, num_samples: int) -> Iterator[None]:
     """Context in which the first layer that draws makes S draws at once.
 
-    The layers below it run once; the outputs of the layers above have a leading dimension S. A single draw adds no
-    dimension. The model must accept leading dimensions, as the reference models do, and register its layers in the
-    order in which they run.
+    The layers below it run once; the outputs of the layers above have a leading dimension S. There is none for a single
+    draw or if no layer draws, as in eval mode without :func:`sampling`. The model must accept leading dimensions, as
+    the reference models do, and register its layers in the order in which they run.
 
     Args:
         model: any module.
@@ -124,11 +138,17 @@ def draws(model: nn.Module, num_samples: int) -> Iterator[None]:
 
     Raises:
         ValueError: if S is below 1.
+
+    Example:
+        >>> from cgp import SparseCGPAttention
+        >>> block = SparseCGPAttention(8, 2).eval()
+        >>> with draws(block, 6), sampling(block, "marginal"):
+        ...     block(torch.zeros(4, 5, 8)).shape
+        torch.Size([6, 4, 5, 8])
     """
     if num_samples < 1:
         raise ValueError(f"num_samples: expected at least 1, got {num_samples}")
-    drawing = [layer for layer in stochastic_layers(model) if layer.sampling != "mean"]
-    first = drawing[:1] if num_samples > 1 else []
+    first = _first_to_draw(stochastic_layers(model)) if num_samples > 1 else []
     try:
         for layer in first:
             layer.num_samples = num_samples

@@ -202,8 +202,8 @@ class Objective(nn.Module):
 
     Example:
         >>> from cgp import CGPAttention, CategoricalLikelihood
-        >>> model = nn.Sequential(CGPAttention(8, 2), nn.Flatten(), nn.Linear(40, 3))
-        >>> loss = Objective(model, CategoricalLikelihood(3), num_data=100, alpha=0.1)
+        >>> model = nn.Sequential(CGPAttention(8, 2), nn.Flatten(-2), nn.Linear(40, 3))
+        >>> loss = Objective(model, CategoricalLikelihood(3), num_data=100, num_samples=4)
         >>> loss(torch.zeros(4, 5, 8), torch.zeros(4, dtype=torch.long)).shape
         torch.Size([])
     """
@@ -312,6 +312,7 @@ class Objective(nn.Module):
         One pass of the means is compared with one in which they are copied at the first layer that draws.
 
         Raises:
+            OutOfMemoryError: if there is no memory for the copies.
             ValueError: if it does.
         """
         if self._is_checked or torch.compiler.is_compiling():
@@ -328,17 +329,27 @@ class Objective(nn.Module):
                 return
             torch.set_rng_state(state)
             hook = first.register_forward_hook(_Copies(self.num_samples))
-            is_right = _are_close(run(model), alone.expand(self.num_samples, *alone.shape))
-            hook.remove()
+            try:
+                is_right = _are_close(run(model), alone.expand(self.num_samples, *alone.shape))
+            except torch.OutOfMemoryError:
+                raise
+            except (RuntimeError, ValueError, IndexError, TypeError, AssertionError) as error:
+                clear_added_losses(self.model)
+                raise self._counts_from_front(f"one that fails then ({error.__cause__ or error})") from error
+            finally:
+                hook.remove()
             is_right = is_right or not _are_close(run(model), alone)  # it draws in ways of its own
         clear_added_losses(self.model)
         if not is_right:
-            raise ValueError(
-                f"model: expected one that takes draws in a leading dimension, as num_samples={self.num_samples}, got "
-                "one whose outputs are others then: it counts dimensions from the front. Count them from the end, "
-                "x.mean(-2) or x[..., 0, :] in place of x.mean(1) or x[:, 0], or set num_samples=1"
-            )
+            raise self._counts_from_front("one whose outputs are others then")
         self._is_checked = True
+
+    def _counts_from_front(self, got: str) -> ValueError:
+        return ValueError(
+            f"model: expected one that takes draws in a leading dimension, as num_samples={self.num_samples}, got "
+            f"{got}: it counts dimensions from the front. Count them from the end, x.mean(-2), x[..., 0, :] or "
+            "nn.Flatten(-2) in place of x.mean(1), x[:, 0] or nn.Flatten(), or set num_samples=1"
+        )
 
     def _passes(self, run: Callable[[nn.Module], Any]) -> Iterator[Any]:
         """One draw after the other."""

@@ -15,10 +15,12 @@ from experiments.atomic_files import write_text
 from experiments.configuration import Protocol
 from experiments.evaluation import PROTOCOLS
 from experiments.grids import Cell, Fitted, Grid, as_markdown, console_of_width, write_csv
+from experiments.reports.papers.recorded import with_recorded
 from experiments.reports.papers.specification import METRICS, TABLES, TableSpec
 from experiments.reports.papers.tidy import Row, reported, rows
 from experiments.reports.scores import Statistic, cells
 from experiments.runs import Run, find_runs
+from experiments.runs.rows import is_row
 
 __all__ = ["find_tables", "table", "table_rows"]
 
@@ -71,13 +73,12 @@ def table(
         raise ValueError(f"format: expected one of {', '.join(get_args(Format))}, got {format!r}")
     console, specs = console_of_width(160), _specified("all" if name == "list" else name, protocol)
     try:
-        complete = find_runs([runs])
+        of_names = _measured(specs, find_runs([runs]), protocol)
     except ValueError as error:
         if out is not None or format == "csv":  # a file would lose the numbers of ours that it has
             raise
-        sys.stderr.write(f"printed numbers only, recorded ones of ours are in docs/results/papers: {error}\n")
-        complete = []
-    of_names = _measured(specs, complete, protocol)
+        sys.stderr.write(f"Our numbers are those that docs/results/papers has recorded ({error}).\n{_missing(specs)}")
+        of_names = {key: with_recorded(key, each, _title) for key, each in _measured(specs, [], protocol).items()}
     if name == "list":
         console.print(_overview(of_names))
         return
@@ -88,6 +89,14 @@ def table(
         return
     for spec, of_table in measured:
         print(_write(spec, of_table, out or Path(), format, is_single=len(measured) == 1))
+
+
+def _missing(specs: Sequence[TableSpec]) -> str:
+    """The command that makes the runs of a table; nothing for several tables."""
+    if len(specs) > 1:
+        return ""
+    names = dict.fromkeys(f"{block.folders[0]}/{name}" for block in specs[0].blocks for name in block.methods.values())
+    return f"The runs of this table: python -m experiments sweep {' '.join(filter(is_row, names))} --out runs\n"
 
 
 def _write(spec: TableSpec, measured: Sequence[Row], out: Path, kind: Format, *, is_single: bool) -> Path:

@@ -75,7 +75,7 @@ def test_masks_that_differ_between_heads_are_refused():
         ({"attn_mask": torch.ones(4, 4)}, "attn_mask: expected zeros and -inf"),
         ({"attn_mask": torch.ones(4, 4).int()}, "attn_mask: expected bool"),
         ({"attn_mask": torch.ones(3, 3).bool()}, r"attn_mask: expected \(..., 4, 4\)"),
-        ({"padding": torch.ones(2, 4)}, "key_padding_mask: expected zeros and -inf"),
+        ({"padding": torch.ones(2, 4)}, "key_padding_mask: expected zeros and -inf, got other biases"),
         ({"padding": torch.zeros(2, 4).int()}, "key_padding_mask: expected bool"),
         ({"padding": torch.zeros(3, 4).bool()}, r"key_padding_mask: expected shape \(2, 4\)"),
     ],

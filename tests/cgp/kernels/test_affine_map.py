@@ -40,3 +40,10 @@ def test_initial_distances_do_not_depend_on_the_sizes(sizes):
 def test_bad_arguments_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_inputs_of_another_precision_are_refused():
+    affine, x = AffineMap(3, 2), torch.randn(5, 3, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"x: expected torch.float32, .* or convert the model by .to\(torch.float64\)"):
+        affine(x)
+    assert affine.to(torch.float64)(x).dtype == torch.float64

@@ -514,21 +514,18 @@ def test_sums_and_scales_of_markov_kernels():
         CLOSE(linear(new).variance, dense(new).variance)
         CLOSE(scaled(new).variance, plain(new).variance)
     assert isinstance(Markov(MaternKernel(nu=0.5)) * CosineKernel(), Markov)
-    for join in (operator.add, operator.mul):
-        with pytest.raises(
-            ValueError, match=r"RBFKernel is not one of .*is dense: make it of the kernel without Markov"
-        ):
-            join(Markov(parts[0]), RBFKernel())
 
 
-@pytest.mark.parametrize("join", [AdditiveKernel, ProductKernel])
+@pytest.mark.parametrize("join", [AdditiveKernel, ProductKernel, operator.add, operator.mul])
 @pytest.mark.parametrize("other", [RBFKernel, MaternKernel])
-def test_sums_and_products_of_gpytorch_are_the_dense_ones(join, other):
+@pytest.mark.parametrize("is_first", [False, True])
+def test_sums_and_products_of_gpytorch_are_the_dense_ones(join, other, is_first):
     x, new = times(60), torch.linspace(0.01, 9.0, 7)
     y = x[:, 0].sin()
     wrap = Markov if other is MaternKernel else (lambda kernel: kernel)
-    dense = Model(x, y, join(other(), MaternKernel(nu=1.5)), GaussianLikelihood())
-    linear = Model(x, y, join(wrap(other()), Markov(MaternKernel(nu=1.5))), GaussianLikelihood())
+    pairs = (other(), MaternKernel(nu=1.5)), (wrap(other()), Markov(MaternKernel(nu=1.5)))
+    kernels = (join(*(pair[::-1] if is_first else pair)) for pair in pairs)
+    dense, linear = (Model(x, y, kernel, GaussianLikelihood()) for kernel in kernels)
     for model in (dense, linear):
         model.value = evidence(model, x, y)
     CLOSE(linear.value, dense.value)

@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from linear_operator import LinearOperator
 from linear_operator.test.linear_operator_test_case import (
     LinearOperatorTestCase,
     RectangularLinearOperatorTestCase,
@@ -171,6 +172,15 @@ def test_roots_are_dense(batch, ordered):
     CLOSE(root.mT.solve(columns), torch.linalg.solve(R.mT, columns))
     CLOSE(made.cholesky().to_dense(), torch.linalg.cholesky(covariance))
     CLOSE(made.cholesky().solve(columns), torch.linalg.solve(torch.linalg.cholesky(covariance), columns))
+
+
+def test_a_factor_beyond_the_memory_says_what_to_do(monkeypatch):
+    def full(*_):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 80000000000 bytes")
+
+    monkeypatch.setattr(LinearOperator, "_cholesky", full)
+    with pytest.raises(RuntimeError, match=r"cholesky: expected rows in order .* got 5 in another.* sort them, or"):
+        operator().cholesky()
 
 
 def test_roots_have_gradients():

@@ -144,3 +144,13 @@ def test_sgpr_of_gpytorch_differs_by_its_diagonal_correction():
         theirs = SGPR().eval()(new).mean
         torch.testing.assert_close(theirs, explained(new, x) @ torch.linalg.solve(noisy, y), rtol=1e-5, atol=1e-5)
     assert (theirs - ours).abs().max() > 0.01
+
+
+def test_a_likelihood_of_more_precision_is_refused():
+    """It is no submodule, so that ``float()`` leaves it behind."""
+    strategy, likelihood = make(*data())
+    model, x = ApproximateGP(strategy.float()), torch.zeros(3, 1)
+    with pytest.raises(ValueError, match=r"likelihood: .* got torch.float64: .* likelihood.to\(torch.float32\)"):
+        model(x)
+    likelihood.float()
+    assert model(x).variance.dtype == torch.float32

@@ -10,7 +10,12 @@ from gpytorch.likelihoods import BernoulliLikelihood, GaussianLikelihood
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import PredictiveLogLikelihood, VariationalELBO
 from gpytorch.models import ApproximateGP
-from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
+from gpytorch.variational import (
+    CholeskyVariationalDistribution,
+    IndependentMultitaskVariationalStrategy,
+    LMCVariationalStrategy,
+    VariationalStrategy,
+)
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from cgp.variational import DecoupledSGPAVariationalStrategy, SGPAVariationalStrategy
@@ -167,3 +172,32 @@ def test_a_root_starts_near_the_identity(name):
     points = (BETA,) if name == "standard" else (BETA, GAMMA)
     root = KINDS[name](RBFKernel(), *points).root
     torch.testing.assert_close(root, torch.eye(root.shape[-1]).to(root), rtol=0, atol=0.01)
+
+
+@pytest.mark.parametrize("of_tasks", [LMCVariationalStrategy, IndependentMultitaskVariationalStrategy])
+def test_tasks_of_gpytorch_are_those_of_a_loop_over_latents(of_tasks):
+    kernel = MaternKernel(nu=0.5, batch_shape=torch.Size([3])).double()
+    kernel.lengthscale = torch.tensor([0.5, 1.0, 2.0]).view(3, 1, 1)
+    each = moved(SGPAVariationalStrategy(kernel, BETA, batch_shape=torch.Size([3])))
+    is_lmc = of_tasks is LMCVariationalStrategy
+    strategy = of_tasks(each, num_tasks=2, num_latents=3, jitter_val=0.0) if is_lmc else of_tasks(each, num_tasks=3)
+    weights = strategy.double().lmc_coefficients.detach() if is_lmc else torch.eye(3, dtype=torch.float64)
+    mean, covariance, divergence = 0.0, 0.0, 0.0
+    for latent, weight in enumerate(weights):
+        one = SGPAVariationalStrategy(kernel[latent], each.inducing_points.detach())
+        one.load_state_dict({"values": each.values[latent], "raw_root": each.raw_root[latent]}, strict=False)
+        posterior = one(X)
+        mean = mean + posterior.mean[:, None] * weight
+        covariance = covariance + torch.kron(posterior.covariance_matrix, weight[:, None] * weight)
+        divergence = divergence + one.kl_divergence()
+    model = ApproximateGP(strategy)
+    torch.testing.assert_close(model(X).mean, mean)
+    torch.testing.assert_close(model(X).covariance_matrix, covariance)
+    torch.testing.assert_close(strategy.kl_divergence(), divergence)
+    strategy.kl_divergence().backward()
+    assert each.inducing_points.grad.abs().min() > 0
+
+
+def test_a_decoupled_strategy_says_that_it_has_no_tasks():
+    with pytest.raises(NotImplementedError, match="base_variational_strategy: expected SGPAVariationalStrategy, got"):
+        LMCVariationalStrategy(make("decoupled", torch.Size([3])), num_tasks=2, num_latents=3)

@@ -280,12 +280,18 @@ def test_files_and_page(root, tmp_path):
 
 
 def test_pictures_say_what_is_grey_and_begin_where_scores_do(results):
-    """Seen as files, without the page; the legend is above the curves, and the axis one for all methods."""
-    (risk,) = _withhold("digits/softmax", results).axes
+    """Seen as files, without the page; the legend is whole, beneath the curves, and the axis one for all methods."""
     panels = [_uncertainty(name, results).axes[0] for name in results]
-    assert "other methods" in [text.get_text() for text in risk.get_legend().get_texts()]
-    risk.figure.draw_without_rendering()
-    assert risk.get_legend().get_window_extent().y0 >= risk.get_window_extent().y1
+    for name in results:
+        risk = _withhold(name, results)
+        (legend,) = risk.legends
+        assert legend.get_texts()[0].get_text().startswith("AURC")
+        assert {text.get_text() for text in legend.get_texts()[1:]} == {"other methods", "95 % interval"}
+        risk.draw_without_rendering()
+        box, curves = legend.get_window_extent(), risk.axes[0].get_tightbbox()
+        assert box.y1 <= curves.y0
+        assert box.x0 >= 0
+        assert box.x1 <= risk.bbox.x1
     (limits,) = {ax.get_xlim() for ax in panels}
     totals = [group for runs in results.values() for group in _totals(runs).values()]
     assert limits == score_limits(np.concatenate(totals), panels[0].get_xscale())

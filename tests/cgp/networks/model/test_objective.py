@@ -87,6 +87,24 @@ def test_sampling_is_set_for_the_time_of_a_with():
     assert model[1].sampling == "joint"
 
 
+@pytest.mark.parametrize("drawing", [[], [1], [0, 1]])
+def test_draws_and_sampling_go_in_either_order(drawing):
+    model, x = nn.Sequential(CGPAttention(8, 2), SparseCGPAttention(8, 2)).eval(), torch.randn(4, 5, 8)
+    for index in drawing:
+        model[index].sampling = "joint"
+    for contexts in ((draws(model, 6), sampling(model, "marginal")), (sampling(model, "marginal"), draws(model, 6))):
+        with contexts[0], contexts[1]:
+            assert [block.num_samples for block in model] == [6, None]
+            assert model(x).shape == (6, 4, 5, 8)
+        assert [block.num_samples for block in model] == [None, None]
+        assert [block.sampling for block in model] == ["joint" if i in drawing else "mean" for i in range(2)]
+    with draws(model, 6):
+        shape = (6, 4, 5, 8) if drawing else (4, 5, 8)
+        with sampling(model, "mean"):
+            assert model(x).shape == (4, 5, 8)
+        assert model(x).shape == shape
+
+
 @pytest.mark.parametrize(
     ("make", "coupling", "objective"),
     [
@@ -165,6 +183,17 @@ def test_a_model_that_takes_draws_for_its_batch_is_refused(make, pool):
     with pytest.raises(ValueError, match=r"model: expected one that takes draws .* num_samples=2.* counts dimensions"):
         Objective(model, CategoricalLikelihood(3), 10, num_samples=2)(*batch)
     assert added_losses(model) == {}
+
+
+@pytest.mark.parametrize("pool", [nn.Flatten(), nn.Sequential(nn.BatchNorm1d(6), nn.Flatten(1))])
+def test_a_model_that_fails_with_draws_is_told_to_count_from_the_end(pool):
+    batch = torch.randn(4, 6, 8), torch.arange(4) % 3
+    model = nn.Sequential(CGPAttention(8, 2), pool, nn.Linear(48, 3))
+    assert torch.isfinite(Objective(model, CategoricalLikelihood(3), 10)(*batch))
+    with pytest.raises(ValueError, match=r"fails then \(.+(shapes|input).*\): it counts .*nn\.Flatten\(-2\) in place"):
+        Objective(model, CategoricalLikelihood(3), 10, num_samples=2)(*batch)
+    with pytest.raises(RuntimeError, match="Sequential takes|5 elements not 6"):  # as with one draw
+        Objective(model, CategoricalLikelihood(3), 10, num_samples=2)(torch.randn(4, 5, 8), batch[1])
 
 
 @pytest.mark.parametrize("pool", [lambda x: x.mean(-2), lambda x: x[..., 0, :] + torch.rand(8)])

@@ -2,6 +2,7 @@
 
 import csv
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.reports.papers import TABLES, table, tables
+from experiments.reports.papers.recorded import with_recorded
 from experiments.reports.papers.tables import markdown, pivots
 from experiments.reports.papers.tidy import Row
 from tests.experiments.reports.saved import confident, find_runs, write_run
 
 SPEC = TABLES["cgpt-I"]
 NAN = math.nan
+PAPERS = Path(__file__).parents[4] / "docs" / "results" / "papers"
 
 
 def made(method="sgpa", metric="mcc", **values):
@@ -104,16 +107,32 @@ def test_one_seed_is_not_the_best_and_reduced_settings_are_named():
     assert not any(cell.best for row in grid.rows for cell in row)
 
 
+@pytest.mark.parametrize("page", sorted(page for page in PAPERS.glob("*-*.md") if page.stem != "cgpt-I-short"))
+def test_every_recorded_number_beside_a_printed_one_is_shown(page):
+    protocol = "pooled" if page.stem.endswith("-pooled") else None
+    name = page.stem.removesuffix("-pooled")
+    lines = [line.split("|") for line in page.read_text(encoding="utf-8").splitlines() if line.count("|") == 9]
+    both = [line for line in lines[1:] if all(any(map(str.isdigit, number)) for number in line[3:5])]
+    rows = with_recorded(name, tables._measured([TABLES[name]], [], protocol)[name], tables._title)
+    shown = [row for row in rows if not math.isnan(row.ours + row.printed)]
+    assert len(shown) == len(both)
+    assert any(not math.isnan(row.ours) for row in rows)
+
+
 def test_printed_numbers_need_no_runs_but_files_do(tmp_path, capsys):
     table("list", runs=tmp_path)
     shown = capsys.readouterr()
     assert all(name in shown.out for name in TABLES)
     assert (
-        shown.err == "printed numbers only, recorded ones of ours are in docs/results/papers: "
-        f"runs: expected a folder with complete runs, got {tmp_path}, which has none\n"
+        shown.err == "Our numbers are those that docs/results/papers has recorded "
+        f"(runs: expected a folder with complete runs, got {tmp_path}, which has none).\n"
     )
     table("cgpt-I", runs=tmp_path, format="markdown")
-    assert "SGPA, printed | 28.826 ± 0.982" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "SGPA, printed | 28.826 ± 0.982" in shown.out
+    assert "SGPA, ours | 13.900 ± 1.204 | 1.581 ± 0.079 | 0.801 ± 0.005 | 0.319 ± 0.006 | 5 | 1–7 |" in shown.out
+    assert "\n7. attention returns the same to every token" in shown.out
+    assert "table: python -m experiments sweep cola-pooled/sgpa cola-pooled/cgpt cola-pooled/scgpt --out" in shown.err
     with pytest.raises(ValueError, match="runs: expected a folder with complete runs"):
         table("cgpt-I", runs=tmp_path, out=tmp_path, format="markdown")
     assert not list(tmp_path.iterdir())
