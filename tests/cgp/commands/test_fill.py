@@ -696,11 +696,11 @@ def test_the_referee_fills_with_what_it_recommends(tmp_path, capsys, monkeypatch
     assert re.search(r"about 11[5-9] s on one core, \d of them gone", printed.err)
     steps = [line for line in printed.err.splitlines() if "masking" in line]
     assert len(steps) == 8  # of each method the first: all are for terminals
-    report, _, sentence = printed.out.rpartition("\n\n")
+    sentence, _, report = printed.out.partition("\n\n")
     assert any(line.startswith("ridge on the other columns") for line in report.splitlines())
     assert sentence.startswith("Use ")
     assert 50 < max(map(len, sentence.splitlines())) <= 60
-    assert "it is ahead of linear interpolation" in " ".join(sentence.split())
+    assert "It is ahead of linear interpolation" in " ".join(sentence.split())
     np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv")["a"], values, atol=0.5)
     assert (pd.read_csv(tmp_path / "std.csv")["a"][::7].between(0.02, 0.4)).all()
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
