@@ -92,7 +92,7 @@ class Aggregate(_Moments):
         """All parts as one frame of pandas, as ``cgp fill --sums`` writes them: ``to_frame().to_csv("sums.csv")``.
 
         Returns:
-            Columns such as "ozone" and "ozone std", with a level "ozone low" and "ozone high", first "absent rows" where
+            Columns such as "ozone" and "ozone std", with a level "ozone low" and "ozone high", first "absent rows" if
             some are; a row for each bin.
 
         Raises:
