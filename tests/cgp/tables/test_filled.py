@@ -426,6 +426,7 @@ def test_what_was_learned_is_told_in_units_of_the_table():
     assert re.search(
         r"alike over [\d.]+ \w+ \(\d+% of the variance\); cycles of 24 h, drifting over [\d.]+ d \(", told[1]
     )
+    assert not re.search(r"[( ]0% of", "".join(told))
     rows = CorrelatedGPImputer(**QUICK | {"structure": "shifted", "transforms": None}).fit(values)
     assert re.search(
         r"column 1: noise of \S+; alike over [\d.]+ rows; .*; [\d.]+ rows (before|after) column 0", rows.summary()

@@ -565,6 +565,8 @@ def test_bad_arguments_are_named():
         (values, {"maskings": 1}, "maskings: expected at least 2, got 1"),
         (values, {"share": 0.0}, "share: expected a number above 0"),
         (values, {"methods": {}}, "methods: expected at least one imputer, got none"),
+        (values, {"methods": ["lines"]}, r"methods: expected imputers by name, .*, got \['lines'\]"),
+        (values, {"methods": {"lines": "lines"}}, r"methods: expected imputers by name, .*, got \{'lines': 'lines'\}"),
         (dead, {}, r"X: expected at least one value in each column, got none in \['column 2'\]"),
         (np.array([[1.0, 2.0]]), {}, "X: expected values that can be hidden"),
     ):
