@@ -240,7 +240,7 @@ def _write_sums(
         absent = found.absent
     frame = pd.concat(frames, axis=1)
     if absent.any():
-        frame["absent rows"] = absent
+        frame.insert(0, "absent rows", absent)
     table.write_answer(frame, path)
 
 

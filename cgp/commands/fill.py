@@ -317,7 +317,7 @@ def _best(parsed: argparse.Namespace, imputer: Any, frame: Any, totals: dict[str
     from cgp.tables.referee.comparison import assess_gaps
 
     report = assess_gaps(frame, imputer, verbose=is_long, **_hidden(parsed), **totals)
-    sys.stdout.write(f"{report.to_text()}\n\n{folded(in_flags(report.sentence))}\n")
+    sys.stdout.write(f"{folded(in_flags(report.sentence))}\n\n{report.to_text()}\n")
     write_picture(report.plot, parsed.assess if parsed.assess.name else None)
     asked = [flag for flag in answers.ASKED if getattr(parsed, flag) is not None]
     best = report.best()

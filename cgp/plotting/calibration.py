@@ -310,7 +310,7 @@ def method_scores(
     if has_far:
         looks["farther than is drawn"] = {"color": GREY, "ls": "", "marker": r"$\rightarrow$"}
     handles = [Line2D([], [], label=label, **look) for label, look in looks.items()]
-    figure.legend(handles=handles, loc="outside lower right", ncols=3)
+    figure.legend(handles=handles, loc="outside upper right", ncols=3)
     return np.asarray(axes, dtype=np.object_)
 
 

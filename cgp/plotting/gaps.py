@@ -12,7 +12,7 @@ from matplotlib.dates import AutoDateLocator, date2num, num2date
 from matplotlib.figure import FigureBase
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, Formatter, FuncFormatter, NullFormatter
+from matplotlib.ticker import FixedLocator, Formatter, FuncFormatter, MaxNLocator, NullFormatter
 
 from cgp.plotting._arrays import Array, as_array, as_matching
 from cgp.plotting.style import DIVERGING, GREY, INK, PALE, PALETTE, WIDE, new_axes, new_figure, styled
@@ -378,5 +378,11 @@ def _round_numbers(low: float, high: float) -> tuple[list[float], list[float]]:
 
     choices = between(1, 2, 5), between(1, 3), between(1)
     found = next((each for each in choices if len(each) <= _LABELS), choices[-1])
+    if len(found) < 2:  # less than half a decade
+        found = [
+            float(tick)
+            for tick in MaxNLocator(_LABELS - 1, steps=[1, 2, 5, 10]).tick_values(low, high)
+            if low <= tick <= high
+        ]
     others = between(*range(1, 10)) if math.log10(high / low) < _DECADES else []
     return found[:: -(-len(found) // _LABELS) or 1], [number for number in others if number not in found]

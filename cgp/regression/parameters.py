@@ -21,6 +21,8 @@ __all__ = ["Parameters"]
 
 Array = NDArray[Any]
 
+_NOTHING = 0.005  # of the variance, which is 0 % as it is said
+
 
 class Parameters(NamedTuple):
     """The parameters of the best structure; the median of samples, for correlations their mean.
@@ -111,6 +113,8 @@ class Parameters(NamedTuple):
         for p, title in enumerate(titles):
             alike, recurring = [], []
             for cycle, scale, share in zip(cycles, scales[:, p], shares[:, p], strict=True):
+                if len(shares) > 1 and share < _NOTHING:
+                    continue
                 worth = f" ({share:.0%} of the variance)" if len(shares) > 1 else ""
                 if cycle is None:
                     alike.append(f"{spelled(scale)}{worth}")

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from cgp.regression.covariances.structure import check_count
 
 from .filled import Forecast, Interval, titled
+from .frames.spikes import said_spikes
 from .storage import read_imputer, write_imputer
 from .totals import Aggregate
 
@@ -214,6 +215,8 @@ class Answers:
                 noises[p] = f" in {self.transforms_.told(p).partition(',')[0]}"
         titles = titled(names, table.given)
         lines = regressor._parameters.sentences(titles, noises, self._axis.spelled, names)
+        if spikes := self._filled.spikes:
+            lines.append(f"far from what all other values lead to expect: {said_spikes(spikes, table)}")
         return "\n".join([*lines, regressor._fit_in_words(), *regressor._criteria_in_words()])
 
     def plot_pairs(self, ax: Any = None) -> Any:

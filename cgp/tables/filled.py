@@ -22,6 +22,7 @@ from .conformal import Conformal, gap_labels
 from .constrained import ConstrainedPosterior
 from .frames.beside import beside, column_of, is_name
 from .frames.codes import warn_of_negatives
+from .frames.spikes import spikes_of
 from .frames.table import merged
 from .totals import (
     Aggregate,
@@ -251,12 +252,29 @@ class FilledTable:
 
     def errors(self) -> NDArray[np.float64]:
         """Standardised errors of observed values, predicted from all others, NaN where there is none, ``(n, P)``."""
-        mean, sd = self._latent.leave_one_out()
-        values, observed = np.full(self.table.values.shape, np.nan), self.table.known
-        known = ~np.isnan(mean)  # rows without a value need not be in there: both sides are read in the same order
-        centre, unit = (each[known][: observed.sum()] for each in (mean, sd))  # what totals settle comes after
-        values[observed] = (self._transforms.forward(self.table.values)[observed] - centre) / unit
-        return values
+        mean, sd = self._left_out
+        return (self._transforms.forward(self.table.values) - mean) / sd
+
+    @cached_property
+    def spikes(self) -> dict[tuple[int, int], float]:
+        """What the others lead to expect in place of a value of a series that stands alone, by row and column."""
+        if self.table.inputs.shape[1] != 1:
+            return {}
+        seen = np.where(self.table.known, self.table.values, np.nan)
+        found = spikes_of(self.errors(), seen, self.table.inputs[:, 0])
+        expected = self._transforms.inverse(self._left_out[0]) if found else seen
+        return {cell: float(expected[cell]) for cell in found}
+
+    @cached_property
+    def _left_out(self) -> tuple[Array, Array]:
+        """Means and standard deviations of observed values, or their transforms, given all others, ``(n, P)`` each."""
+        observed = self.table.known
+        mean, sd = np.full((2, *observed.shape), np.nan)
+        moments = self._latent.leave_one_out()
+        known = ~np.isnan(moments[0])  # rows without a value need not be there: both sides are read in the same order
+        for part, moment in zip((mean, sd), moments, strict=True):
+            part[observed] = moment[known][: observed.sum()]  # what totals settle comes after
+        return mean, sd
 
     @property
     def _posterior(self) -> Posterior | TransformedPosterior:

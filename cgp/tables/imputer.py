@@ -33,6 +33,7 @@ from .filled import FilledTable
 from .frames import codes
 from .frames.coordinates import YEAR, Axis, offered_periods
 from .frames.panels import PanelForm, is_panel
+from .frames.spikes import warn_of_spikes
 from .frames.table import Table, appended, check_is_table, merged, read_table
 from .known import known_sums, warn_of_beyond, warn_of_far
 from .panel import FilledPanel, Panel, panel_options
@@ -154,8 +155,10 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
             ValueError: if a column cannot be used, or a total contradicts what it covers; it is named.
 
         Warns:
-            UserWarning: if a value looks like a code for what is missing, a column with gaps has one value only, or
-                below ten of them and more gaps, or times repeat, or a total reaches over rows before the first or after
+            UserWarning: if a value looks like a code for what is missing, or is so far from its neighbours in a series
+                and from its prediction as no other of its column, a column with gaps has one value only, or
+                below ten of them and more gaps, or times repeat, or days and months
+                seem to have changed places, or a total reaches over rows before the first or after
                 the last one, which are taken for rows without a value, or needs fills far beyond what was observed, or
                 leaves nothing for what is missing of a rectified column, or a cycle is visible in a series so short
                 that it is not searched for any.
@@ -175,6 +178,8 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
             warn_of_far(sums, table)
         codes.check_columns(table.values, table.names, summed)
         codes.warn_of_repeats(table, is_time=self._axis.is_time)
+        if self._axis.is_time:
+            codes.warn_of_swapped_days(self._axis.times(table.given))
         with threads_for(int(table.known.sum())):
             self._learn(table, sums, summed)
         return self
@@ -449,9 +454,10 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
             codes.warn_of_strangers(table.values[:, seen], known[:, seen], [table.names[p] for p in seen])
 
     def _warn_of_errors(self) -> None:
-        """Warn of columns that are quiet and then loud."""
+        """Warn of single values that nothing else expects, and of columns that are quiet and then loud."""
         table = self._filled.table
         if table.inputs.shape[1] == 1 and not codes.suspected_codes(table.values):
+            warn_of_spikes(self._filled.spikes, table)
             order = np.argsort(table.inputs[:, 0], kind="stable")
             is_auto = isinstance(self.transforms, Mapping) or self.transforms == "auto"  # of columns that are not named
             errors, labels = self._filled.errors()[order], table.labels(0)[order]

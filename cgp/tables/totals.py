@@ -83,13 +83,16 @@ class Aggregate(_Moments):
 
     def __getitem__(self, key: Any) -> Any:
         """The parts of a column beside each other, by its name; by number, those of the tuple."""
-        return column_of(self, key, self._ends()) if is_name(key) else super().__getitem__(key)
+        if not is_name(key):
+            return super().__getitem__(key)
+        found = column_of(self, key, self._ends())
+        return found.assign(**{"absent rows": self.absent}) if np.any(self.absent) else found
 
     def to_frame(self) -> Any:
         """All parts as one frame of pandas, as ``cgp fill --sums`` writes them: ``to_frame().to_csv("sums.csv")``.
 
         Returns:
-            Columns such as "ozone" and "ozone std", with a level "ozone low" and "ozone high", and "absent rows" where
+            Columns such as "ozone" and "ozone std", with a level "ozone low" and "ozone high", first "absent rows" if
             some are; a row for each bin.
 
         Raises:
@@ -104,7 +107,9 @@ class Aggregate(_Moments):
             named |= {" low": self.lower, " high": self.upper}
         parts = {end: part if hasattr(part, "columns") else part.to_frame() for end, part in named.items()}
         frame = pd.DataFrame({f"{name}{end}": part[name] for name in parts[""] for end, part in parts.items()})
-        return frame.assign(**{"absent rows": self.absent}) if np.any(self.absent) else frame
+        if np.any(self.absent):
+            frame.insert(0, "absent rows", self.absent)
+        return frame
 
     def _ends(self) -> dict[str, Any]:
         return {} if self.lower is None else {"lower": self.lower, "upper": self.upper}
@@ -170,12 +175,12 @@ def absent_rows(table: Table, bins: Bins, by: Any, times: Any) -> NDArray[np.int
     if frequency is None:
         same = first == last
         counts += np.bincount(first[same], absent[beside][same], len(counts)).astype(np.int64)
-        _warn_of_absent(bins, np.union1d(first, last), int(absent.sum()), 0)
+        _warn_of_absent(bins, "bins", np.union1d(first, last), int(absent.sum()), 0)
         return counts
     step = (times[order[-1]] - times[order[0]]) / int((further + 1).sum())
     ends = _absent_beyond(frequency, bins.labels, times[order[[0, -1]]], step)
     short = np.concatenate([first, last, np.array([0, len(counts) - 1])[ends > 0]])
-    _warn_of_absent(bins, np.unique(short), int(absent.sum()), int(ends.sum()))
+    _warn_of_absent(bins, f"{_period_word(by) or 'period'}s", np.unique(short), int(absent.sum()), int(ends.sum()))
     before, length = times[order[beside]], (times[order[beside + 1]] - times[order[beside]]) / (absent[beside] + 1)
     rows = np.repeat(np.arange(len(beside)), absent[beside])
     steps_on = np.concatenate([np.arange(0), *(np.arange(1, each + 1) for each in absent[beside])])
@@ -198,8 +203,13 @@ def _absent_beyond(frequency: str, labels: Any, ends: Any, step: Any) -> NDArray
     return np.array([before, after]).clip(min=0.0).astype(np.int64)
 
 
-def _warn_of_absent(bins: Bins, short: NDArray[np.int64], within: int, beyond: int) -> None:
-    """Say how many rows are absent, beside which bins, and what makes gaps of them."""
+def _period_word(by: str) -> str | None:
+    """The word for a period, such as "month"; None for what has none."""
+    return next((word for word, each in PERIODS.items() if each == period_of(by)), None)
+
+
+def _warn_of_absent(bins: Bins, called: str, short: NDArray[np.int64], within: int, beyond: int) -> None:
+    """Say how many rows are absent, beside which bins, called so, and what makes gaps of them."""
     if not within + beyond:
         return
     names = ", ".join(said_times(bins.labels[number] for number in short[:_NAMED]))
@@ -211,7 +221,7 @@ def _warn_of_absent(bins: Bins, short: NDArray[np.int64], within: int, beyond: i
             f"{which} are before the first row or after the last, and are filled if the table has empty rows there"
         )
     warn_user(
-        f"aggregate: {what} nothing, in or beside the bins {names}{', …' if len(short) > _NAMED else ''}: "
+        f"aggregate: {what} nothing, in or beside the {called} {names}{', …' if len(short) > _NAMED else ''}: "
         f"{'; '.join(cures)}"
     )
 
@@ -258,8 +268,7 @@ def warn_of_partial_bins(by: str, times: Any) -> None:
     found = [labels[numbers[end]] for end, further in ((1, 0), (-2, -1)) if numbers[end] == numbers[further]]
     if found:
         names = " and ".join(said_times(dict.fromkeys(found)))
-        word = next((word for word, each in PERIODS.items() if each == frequency), repr(by))
-        warn_user(f"aggregate: {names}: rows are of a part of the {word} only")
+        warn_user(f"aggregate: {names}: rows are of a part of the {_period_word(by) or repr(by)} only")
 
 
 def totals_of(

@@ -12,6 +12,7 @@ from scipy.stats import rankdata, spearmanr
 from cgp.spelling import counted, first_of, said_times
 from cgp.warning import warn_user
 
+from .gaps import absent_between
 from .periods import are_set_back
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ __all__ = [
     "warn_of_negatives",
     "warn_of_repeats",
     "warn_of_strangers",
+    "warn_of_swapped_days",
     "warn_of_uneven_errors",
 ]
 
@@ -42,6 +44,7 @@ _NOTHING, _LITTLE = 1e-6, 0.01  # standard deviations of a column: rounding, and
 _MANY = 0.2  # share of the intervals in a column: a few are below 0 by chance
 _FAR = 20.0  # ranges of the values before
 _NAMED = 5  # columns in a warning
+_MONTHS, _FEWEST_DATES = 12, 20
 _FEW = 10  # values of a column, below which most of one with more gaps is a guess
 _LEAST_ERRORS = 40  # of a column, to be compared before and after a row
 _SPLITS = (0.25, 0.5, 0.75)
@@ -231,6 +234,31 @@ def warn_of_repeats(table: Table, before: Sequence[Table] = (), *, is_time: bool
             f"{'rows' if before else 'table'}: {rows_repeat} a {'time' if is_time else 'label of the index'}"
             f"{', with the same values' if is_same else ''}: {they}; {keep} leaves them out if they are no others"
         )
+
+
+def warn_of_swapped_days(times: Any) -> None:
+    """Warn of times, an index of pandas, at regular distances only if days up to the twelfth are taken for months."""
+    import pandas as pd
+
+    times = times.tz_localize(None).unique()
+    days, months = times.day.to_numpy(), times.month.to_numpy()
+    is_early = days <= _MONTHS
+    parts = {"year": times.year, "month": np.where(is_early, days, months), "day": np.where(is_early, months, days)}
+    swapped = pd.DatetimeIndex(pd.to_datetime(parts)) + (times - times.normalize())
+    absent, otherwise = _count_absent(times), _count_absent(swapped)
+    if len(times) >= _FEWEST_DATES and absent > max(0.5 * len(times), 10.0 * otherwise):
+        gaps = "rows are at irregular distances" if np.isinf(absent) else f"{absent:.0f} rows are absent"
+        warn_user(
+            f"table: day and month seem to have changed places up to the {_MONTHS}th of months: as dates are, {gaps}, "
+            f"and otherwise {otherwise:.0f} rows are absent; pandas.to_datetime(..., dayfirst=True), or format=, tells"
+        )
+
+
+def _count_absent(times: Any) -> float:
+    """How many rows are absent between times, infinite where they repeat or are at irregular distances."""
+    apart = np.diff(np.sort(times.to_numpy())) / np.timedelta64(1, "s")
+    found = absent_between(apart) if len(apart) and (apart > 0.0).all() else None
+    return np.inf if found is None else float(found.sum())
 
 
 def warn_of_strangers(values: Array, known: Array, names: Sequence[Any]) -> None:

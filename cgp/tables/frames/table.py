@@ -340,6 +340,11 @@ def _column(column: Any, name: Any) -> NDArray[np.float64]:
     numbers = pd.to_numeric(column, errors="coerce") if column.dtype.kind == "O" else column.where(column.isna())
     wrong = column[numbers.isna() & column.notna()]
     if len(wrong):
+        if pd.to_numeric(wrong.astype(str).str.replace(",", "."), errors="coerce").notna().all():
+            raise ValueError(
+                f"column {name!r}: expected numbers, got {wrong.iloc[0]!r}: frame[{name!r}].str.replace(',', '.')"
+                ".astype(float), or read_csv(..., decimal=','), reads decimal commas"
+            )
         raise ValueError(
             f"column {name!r}: expected numbers, got {wrong.iloc[0]!r}: pandas.to_numeric(frame[{name!r}], "
             f"errors='coerce') makes texts gaps, frame.drop(columns={name!r}) leaves it out; dates can be the index: "

@@ -97,13 +97,11 @@ def assess_gaps(
     if not isinstance(imputer, CorrelatedGPImputer):
         raise ValueError(f"imputer: expected a CorrelatedGPImputer(...) that is not fitted, got {imputer!r}")
     check_is_table(table)
-    _check(maskings, share)
+    _check(maskings, share, methods)
     numbers, axis = read_table(table, imputer.inputs, imputer.missing_values)
     _check_columns(numbers)
     hidden = HiddenBlocks.of(numbers, maskings, share, random_state)
     compared = candidates(imputer, numbers, is_time=axis.is_time) if methods is None else dict(methods)
-    if not compared:
-        raise ValueError("methods: expected at least one imputer, got none")
     options = {"inputs": imputer.inputs, "missing_values": imputer.missing_values}
     known = known_sums(totals, numbers, axis)
     if known is not None:
@@ -261,7 +259,16 @@ def _progress(verbose: bool | None, seconds: Callable[[], float]) -> Iterator[Ca
         sys.stderr.write("\n" if is_terminal else "")
 
 
-def _check(maskings: int, share: float) -> None:
+def _check(maskings: int, share: float, methods: Any) -> None:
+    if methods is not None and not (
+        isinstance(methods, Mapping) and all(hasattr(m, "fit_transform") for m in methods.values())
+    ):
+        raise ValueError(
+            "methods: expected imputers by name, the simplest first, such as {'mean': SimpleImputer(), 'mine': ...}, "
+            f"got {methods!r}"
+        )
+    if methods is not None and not methods:
+        raise ValueError("methods: expected at least one imputer, got none")
     if maskings < 2:
         raise ValueError(f"maskings: expected at least 2, got {maskings}")
     if not 0.0 < share <= 0.5:

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.stats import norm, t
 from sklearn.base import clone
 
-from cgp.comparisons import Difference, aligned, critical_value
+from cgp.comparisons import LEVEL, Difference, aligned, critical_value
 from cgp.extras import needs_extra
 from cgp.spelling import counted, first_of, listed
 from cgp.tables.conformal import Conformal, interval_scores
@@ -33,16 +33,18 @@ __all__ = ["FEWEST_BLOCKS", "LEAST_GAIN", "GapReport"]
 LEAST_GAIN = 0.02
 """Smallest gain in NLL that a less simple method is worth, in nats a value."""
 
-_ONE_ERROR, _REACH = float(norm.sf(1.0)), float(norm.ppf(0.975))
+_ONE_ERROR = float(norm.sf(1.0))
 _LEAD = 2.0  # standard errors from which a lead is named although it is not shown
 _NAMED = 0.9  # of a squared error, below which a lower one is named although it may be chance
+_UNTOLD = "not told apart"
 
-_PANELS = 4  # of columns in their own units
+_PANELS, _COLUMNS = 4, 12  # in their own units: of a picture or sentence, and of the text
+_DEVIATIONS = "in standard deviations"
 _MEANING = (
     "NLL: minus the log probability density of hidden values, in nats; it counts fills and intervals.",
     "CRPS: distance from the whole distribution, in standard deviations of a column. Squared error: 1",
-    "is that of filling a column's mean. Less is better. Coverage is of 95 % intervals.",
-    "Below a column's name: mean distance of fills from its hidden values, in its unit.",
+    "is that of filling a column's mean. Less is better. Coverage is of 95 % intervals; like all but",
+    "distances it is weighed as the table's missing values are.",
 )
 
 FEWEST_BLOCKS = 10
@@ -82,8 +84,8 @@ class GapReport:
         return f"GapReport({self.method}, {counted(self.strata.num_blocks, 'hidden block')})"
 
     def __str__(self) -> str:
-        """The tables and the sentence."""
-        return f"{self.to_text()}\n\n{self.sentence}"
+        """The sentence and the tables."""
+        return f"{self.sentence}\n\n{self.to_text()}"
 
     @property
     def method(self) -> str:
@@ -104,7 +106,7 @@ class GapReport:
 
     @property
     def sentence(self) -> str:
-        """The recommended method and how near its fills are, why, and what to do to know more: up to four lines."""
+        """The recommended method, how near its fills are and whether its intervals hold, why, and how to know more."""
         limits = " ".join(self._limits())
         return "\n".join([*self._advice(), *filter(None, [limits])])
 
@@ -243,7 +245,13 @@ class GapReport:
         classes = list(self.strata.weights)
         by_class = [["NLL", *map(_described, classes)], ["blocks", *(str(self._strata(c).num_blocks) for c in classes)]]
         by_class += [[name, *(f"{self.nll(name, label):.4f}" for label in classes)] for name in self.trials]
-        return "\n".join([*aligned(rows), "", *_MEANING, "", *aligned(by_class), "", *aligned(self._interval_rows())])
+        tables = [by_class, self._interval_rows(), *self._distance_rows()]
+        if len(self._parts) > _PANELS:
+            meant = "In standard deviations: mean distance of fills from hidden values, in those of their columns."
+        else:
+            meant = "Below a column's name: mean distance of fills from its hidden values, in its unit."
+        lines = [line for each in tables for line in ("", *aligned(each))]
+        return "\n".join([*aligned(rows), "", *_MEANING, meant, *lines])
 
     def to_html(self) -> str:
         """The sentence and the tables as a fragment of HTML."""
@@ -286,28 +294,56 @@ class GapReport:
             return plotting.method_scores(panels, xlabel="NLL in nats", chosen=self.method, ahead=self._leader())[
                 0
             ].figure
-        shares = {name: np.abs(trial.standardised) <= _REACH for name, trial in self.trials.items()}
-        inside = self._over_blocks(self.hidden.columns >= 0, shares)
+        inside: dict[str, tuple[float, float]] = {name: self._coverage(name)[0] for name in self.trials}
         label = "mean distance of fills from hidden values"
         axes = plotting.method_scores(self._distances, xlabel=label, chosen=self.method, inside=inside, least=0.0)
         return axes[0].figure
 
     @cached_property
-    def _distances(self) -> dict[str, dict[str, tuple[float, float]]]:
-        """Mean distances from hidden values: of each column in its unit, or of many in their standard deviations."""
+    def _parts(self) -> dict[str, tuple[Any, float]]:
+        """By column that has hidden values, which they are, and its unit."""
         if not len(self.hidden.columns):
             return {}
         table, _ = read_table(self.table, self.options.get("inputs"), self.options.get("missing_values", np.nan))
         columns, titles = self.hidden.columns, titled(table.names, self.table)
-        parts = {title: (columns == p, table.units[p]) for p, title in enumerate(titles) if (columns == p).any()}
-        if len(parts) > _PANELS:
-            parts = {"in standard deviations": (columns >= 0, 1.0)}
+        return {title: (columns == p, table.units[p]) for p, title in enumerate(titles) if (columns == p).any()}
+
+    @cached_property
+    def _distances(self) -> dict[str, dict[str, tuple[float, float]]]:
+        """Mean distances from hidden values: of each column in its unit, or of many in their standard deviations."""
+        parts = {_DEVIATIONS: (self.hidden.columns >= 0, 1.0)} if len(self._parts) > _PANELS else self._parts
         return {
             f"{title}\n{counted(len(np.unique(self.hidden.blocks[which])), 'block')}": self._over_blocks(
                 which, {name: unit * np.abs(trial.errors) for name, trial in self.trials.items()}
             )
             for title, (which, unit) in parts.items()
         }
+
+    @property
+    def _beside(self) -> str:
+        """The simplest method besides the recommended one, or the default."""
+        first = next(iter(self.trials))
+        return first if first != self.method else self.default
+
+    def _pairs(self, most: int) -> list[list[str]]:
+        """Of each of the first columns the mean distances of the recommended method and of that beside it."""
+        names = self.method, self._beside
+        return [
+            [title, *(f"{unit * float(np.abs(self.trials[name].errors[which]).mean()):.3g}" for name in names)]
+            for title, (which, unit) in [*self._parts.items()][:most]
+        ]
+
+    def _distance_rows(self) -> list[list[list[str]]]:
+        """A table of distances in the units of columns, if the first one has none."""
+        if len(self._parts) <= _PANELS:
+            return []
+        left = len(self._parts) - _COLUMNS
+        rows = self._pairs(_COLUMNS) + [[f"and {left} more", "", ""]] * (left > 0)
+        return [[["mean distance, in units", self.method, self._beside], *rows]]
+
+    def _coverage(self, method: str) -> tuple[Difference, float]:
+        """The share of hidden values in a method's 95 % intervals, its error, and degrees of freedom."""
+        return self.strata.difference(self.trials[method].scores.coverage)
 
     def _over_blocks(self, which: Any, scores: dict[str, Any]) -> dict[str, tuple[float, float]]:
         """Of each method the mean of scores of some of the hidden values, with its standard error."""
@@ -328,31 +364,40 @@ class GapReport:
         method, names = self.method, list(self.trials)
         simpler, leader = names[: names.index(method)], self._leader()
         leads = [name for name in simpler if not self.is_ahead(method, name) and self._leads(method, name)]
-        reasons = "; ".join(self._reasons(simpler, leads, leader))
+        reasons = ". ".join(map(_capital, self._reasons(simpler, leads, leader)))
         verdict = f"{_capital(method)} is enough." if reasons and not simpler else f"Use {method}."
-        parts = [f"{_capital(reasons)}."] if reasons else []
+        parts = [f"{reasons}."] if reasons else []
         if leads or leader is not None:
             parts.append(f"{self._more}: {self._fewest()}.")
         return [" ".join([verdict, *self._nearness()]), *filter(None, [" ".join(parts)]), *self._of_values(leader)]
 
     def _nearness(self) -> list[str]:
-        """How near the fills of the recommended method are, and those of the simplest other one, or of the default."""
-        names, near = list(self.trials), self._distances
-        other = names[0] if names[0] != self.method else self.default
-        if not near or other == self.method:
+        """How near the fills of the recommended method are, those of another one, and whether its intervals hold."""
+        if not self._parts:
             return []
-        pairs = (
-            f"{_first_line(title)} {of[self.method][0]:.3g} against {of[other][0]:.3g}" for title, of in near.items()
-        )
-        return [f"Mean distance of its fills against that of {other}: {', '.join(pairs)}."]
+        pairs = [f"{title} {own} against {other}" for title, own, other in self._pairs(_PANELS)]
+        more = f" and {len(self._parts) - _PANELS} more" if len(self._parts) > _PANELS else ""
+        near = f"Mean distance of its fills against that of {self._beside}: {', '.join(pairs)}{more}."
+        return [*[near] * (self._beside != self.method), self._held()]
+
+    def _held(self) -> str:
+        """What the 95 % intervals of the recommended method hold, and whether that is clearly too little."""
+        (share, error), degrees = self._coverage(self.method)
+        is_narrow = share + float(t.isf(LEVEL / 2, degrees)) * error < 1.0 - LEVEL
+        scores, weights = self.intervals(), self.strata.weights
+        wider = sum(weights[label] * each["conformal_coverage"] for label, each in scores.items())
+        is_finite = all(np.isfinite(each["conformal_width"]) for each in scores.values())
+        narrow = f": too narrow{f' (conformal ones {100 * wider:.0f} %)' * is_finite}" if is_narrow else ""
+        about = f" ± {max(100 * error, 1.0):.0f}" if np.isfinite(error) else ""
+        return f"Its 95 % intervals hold {100 * share:.0f}{about} % of hidden values{narrow}."
 
     def _reasons(self, simpler: list[str], leads: list[str], leader: str | None) -> list[str]:
         """What speaks for the recommended method, and how it differs from others."""
         method, names = self.method, list(self.trials)
         ahead = [name for name in simpler if self.is_ahead(method, name)]
         lower = [name for name in names if name not in (*ahead, *leads, leader) and self.nll(name) < self.nll(method)]
-        lower = sorted(lower, key=self.nll) if method == self.default else []
-        level = [name for name in simpler if name not in (*ahead, *leads, *lower)]
+        lower = lower if method == self.default else []
+        level = sorted({*simpler, *lower} - {*ahead, *leads}, key=lambda name: abs(self.difference(name, method).mean))
         parts = []
         if self.default in names[names.index(method) + 1 :]:
             loss = self.difference(method, self.default)
@@ -364,11 +409,10 @@ class GapReport:
             parts.append(f"it was ahead of {_others(leads, simpler)} {self._by(method, leads)}")
         if leader is not None:
             parts.append(f"{leader} was ahead of it {self._by(leader, [method])}")
-        if lower:
-            parts.append(f"no difference to {first_of(lower, 3)}, of a lower NLL, could be shown: the default is kept")
         if level:
-            among = f" among comparisons of {len(names)} methods" if len(names) > 2 else ""
-            parts.append(f"that it differs from {_others(level, simpler)} may be chance{among}")
+            told = (f"{name} ({self.difference(name, method).mean:+.2f})" for name in level)
+            kept = ": the default is kept" if lower else ""
+            parts.append(f"{_UNTOLD}, nearest first: {first_of(told, 3)}{kept}")
         return parts
 
     def _leader(self) -> str | None:
@@ -391,10 +435,12 @@ class GapReport:
         return f"To be sure, hide more by maskings={2 * (int(self.hidden.maskings.max()) + 1)}"
 
     def _fewest(self) -> str:
-        """The class of gaps with the fewest hidden blocks, which are too few."""
-        counts = {label: self._strata(label).num_blocks for label in self.strata.weights}
-        least = min(counts, key=lambda label: counts[label])
-        return self._are_few(counts[least], f" for {_described(least)}")
+        """The class of gaps that leaves differences most uncertain: much of what is missing, and few hidden blocks."""
+        counts, weights = {label: self._strata(label).num_blocks for label in self.strata.weights}, self.strata.weights
+        least = max(counts, key=lambda label: weights[label] ** 2 / counts[label])
+        return self._are_few(
+            counts[least], f" for {_described(least)}, {100 * weights[least]:.0f} % of what is missing,"
+        )
 
     @staticmethod
     def _are_few(count: int, which: str) -> str:
@@ -408,9 +454,9 @@ class GapReport:
         is_shown = self._is_claimed(*self.strata.difference(errors[best] - errors[method]), None, 0.0)
         if best == method or (not is_shown and first > _NAMED * second):
             return []
-        shown = "" if is_shown or best == leader else ", which may be chance"
+        shown = "" if is_shown or best == leader else f" ({_UNTOLD})"
         which = f"{best}, too" if best == leader else best
-        return [f"For values alone, {which}: squared error {first:.4f} against {second:.4f}{shown}."]
+        return [f"For values alone, {which}: squared error {first:.3f} against {second:.3f}{shown}."]
 
     def _where(self, others: list[str]) -> str:
         """The lengths of gap at which the recommended method is ahead of others, unless it is ahead at all."""

@@ -252,11 +252,13 @@ def test_months_that_are_seen_in_part_have_no_error_and_are_named(first, rows, a
     table.to_csv(path)
     assert run(path, "--sums", "month", sums) == 0
     found = pd.read_csv(sums)
+    assert [*found][:2] == ["date", "absent rows" if absent else "a"]
     assert found.get("absent rows", pd.Series(dtype=int)).tolist() == (absent or [])
     assert found["a std"].isna().tolist() == [count > 0 for count in absent or [0]]
     lines = [line for line in capsys.readouterr().err.splitlines() if "absent" in line]
     names = ", ".join(month for month, count in zip(found["date"], absent or [0], strict=True) if count)
-    said = f"{sum(absent or [])} rows are absent and add nothing, in or beside the bins {names}: they are before the"
+    said = f"{sum(absent or [])} rows are absent and add nothing, in or beside the months {names}: they are before the"
+    assert all(line.endswith("are filled if the file has lines without values there") for line in lines)
     assert [line.partition(" first row")[0] for line in lines] == (
         [f"cgp fill: warning: aggregate: {said}"] * bool(absent)
     )
@@ -377,7 +379,7 @@ def test_a_time_that_comes_twice_as_clocks_are_set_back_is_no_error(file, capsys
 def test_rows_that_sums_lack_are_added_by_a_flag(file, capsys):
     readings(48).drop(index=20).to_csv(file, index=False)
     assert run(file, "--sums", "day", file.with_name("sums.csv")) == 0
-    assert "in or beside the bins 2024-01-01: --every STEP makes them gaps" in capsys.readouterr().err
+    assert "in or beside the days 2024-01-01: --every STEP makes them gaps" in capsys.readouterr().err
     path = file.with_name("totals.csv")
     path.write_text("date,warm\n2024-02,1.0\n")
     assert run(file, "--totals", path) == 2
@@ -696,11 +698,11 @@ def test_the_referee_fills_with_what_it_recommends(tmp_path, capsys, monkeypatch
     assert re.search(r"about 11[5-9] s on one core, \d of them gone", printed.err)
     steps = [line for line in printed.err.splitlines() if "masking" in line]
     assert len(steps) == 8  # of each method the first: all are for terminals
-    report, _, sentence = printed.out.rpartition("\n\n")
+    sentence, _, report = printed.out.partition("\n\n")
     assert any(line.startswith("ridge on the other columns") for line in report.splitlines())
     assert sentence.startswith("Use ")
     assert 50 < max(map(len, sentence.splitlines())) <= 60
-    assert "it is ahead of linear interpolation" in " ".join(sentence.split())
+    assert "It is ahead of linear interpolation" in " ".join(sentence.split())
     np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv")["a"], values, atol=0.5)
     assert (pd.read_csv(tmp_path / "std.csv")["a"][::7].between(0.02, 0.4)).all()
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)

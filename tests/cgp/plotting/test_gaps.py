@@ -117,6 +117,15 @@ def test_a_logarithmic_axis_has_round_numbers(values, shift, scale, ticks):
         assert not any(label.get_text() for label in ax.get_yticklabels(minor=True))
 
 
+def test_a_short_logarithmic_axis_has_more_than_one_number():
+    """From 1.3 to 4, where of 1, 2 and 5 only one is."""
+    values, missing = np.linspace(1.4, 3.8, 8)[:, None], np.arange(8)[:, None] == 3
+    options = {"ends": (0.95 * values, 1.05 * values), "titles": ["a"], "logarithmic": [0.0], "figure": Figure()}
+    _, ax = filled_table(np.arange(8.0), values, 0.1 * missing, missing, names=["a"], **options)
+    low, high = ax.get_ylim()
+    assert [tick for tick in ax.get_yticks() if low <= tick <= high] == [2.0, 3.0]
+
+
 def test_a_short_gap_of_a_long_table_is_seen():
     values, missing = np.zeros((90_000, 1)), np.zeros((90_000, 1), dtype=bool)
     missing[7] = True

@@ -258,7 +258,7 @@ def test_sums_without_some_rows_say_so():
     table.iloc[50:52] = np.nan
     absent = CorrelatedGPImputer(**QUICK).fit(table.drop(days[10:13]))
     with pytest.warns(
-        UserWarning, match=r"3 rows are absent and add nothing, in or beside the bins 2024-06-01: .*asfreq"
+        UserWarning, match=r"3 rows are absent and add nothing, in or beside the months 2024-06-01: .*asfreq"
     ):
         absent.aggregate("MS")
     with pytest.warns(UserWarning, match="3 rows"):
@@ -281,7 +281,9 @@ def test_periods_seen_in_part_lack_the_rows_beyond_the_ends():
         for part in (found.std, found.lower, found.upper):
             assert part["rain"].isna().tolist() == [True, False, False, True]
         assert found.value["rain"].iloc[-1] == pytest.approx(table["rain"]["2024-05"].sum())
-    with pytest.warns(UserWarning, match="19 rows are absent and add nothing, in or beside the bins 2024-02-01: they"):
+    with pytest.warns(
+        UserWarning, match="19 rows are absent and add nothing, in or beside the months 2024-02-01: they"
+    ):
         assert imputer.aggregate("MS", "mean", steps="21D").absent.tolist() == [19, 0, 0, 0]
     for by in (None, "all", "day", "hour", days.month):
         assert not imputer.aggregate(by).absent.any()
@@ -389,8 +391,9 @@ def test_sums_become_one_frame(imputer):
         assert [*frame] == [f"{name}{end}" for name in found.value for end in ends]
         for name in found.value:
             np.testing.assert_array_equal(frame[f"{name} std"], found.std[name])
-    lacking = Aggregate(found.value, found.std, absent=pd.Series([2], found.value.index)).to_frame()
-    assert lacking["absent rows"].tolist() == [2]
+    lacking = Aggregate(found.value, found.std, absent=pd.Series([2], found.value.index))
+    assert (lacking.to_frame()["absent rows"].tolist(), lacking["b"]["absent rows"].tolist()) == ([2], [2])
+    assert next(iter(lacking.to_frame())) == "absent rows"
     with pytest.raises(ValueError, match="expected sums of a table of pandas, got ndarray"):
         Aggregate(np.ones((1, 1)), np.ones((1, 1))).to_frame()
 
@@ -423,6 +426,7 @@ def test_what_was_learned_is_told_in_units_of_the_table():
     assert re.search(
         r"alike over [\d.]+ \w+ \(\d+% of the variance\); cycles of 24 h, drifting over [\d.]+ d \(", told[1]
     )
+    assert not re.search(r"[( ]0% of", "".join(told))
     rows = CorrelatedGPImputer(**QUICK | {"structure": "shifted", "transforms": None}).fit(values)
     assert re.search(
         r"column 1: noise of \S+; alike over [\d.]+ rows; .*; [\d.]+ rows (before|after) column 0", rows.summary()

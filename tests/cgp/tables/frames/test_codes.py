@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cgp import CorrelatedGPImputer
 from cgp.commands.terminal import in_flags
-from cgp.tables.frames.codes import warn_of_few, warn_of_repeats, warn_of_uneven_errors
+from cgp.tables.frames.codes import warn_of_few, warn_of_repeats, warn_of_swapped_days, warn_of_uneven_errors
 from cgp.tables.frames.table import read_table
 
 
@@ -100,3 +101,43 @@ def test_errors_that_grow_with_a_positive_column_name_its_logarithm(shift, is_ch
     first = "(they grow with its values: transforms={'G2': 'log'}, or fit each part)"
     assert (first in str(record[0].message)) is said
     assert ("--transforms G2=log, or fit each part" in in_flags(str(record[0].message))) is said
+
+
+def swapped(times):
+    """Times whose day and month have changed places where the day may be a month."""
+    return pd.DatetimeIndex([t.replace(month=t.day, day=t.month) if t.day <= 12 else t for t in times])
+
+
+@pytest.mark.parametrize(
+    ("start", "rows", "step", "said"),
+    [
+        ("2021-01-01", 120, "D", r"2\d\d rows are absent, and otherwise 0 rows"),
+        ("2021-03-01", 2000, "h", r"\d+ rows are absent, and otherwise 0 rows"),
+        ("2021-01-01", 36, "MS", r"\d+ rows are absent, and otherwise 0 rows"),
+    ],
+)
+def test_days_that_were_taken_for_months_are_warned_of(start, rows, step, said):
+    times = pd.date_range(start, periods=rows, freq=step, tz="UTC")
+    with pytest.warns(UserWarning, match=f"day and month seem to have changed places .*{said}") as record:
+        warn_of_swapped_days(swapped(times.tz_localize(None))[::-1].tz_localize("UTC"))
+    assert in_flags(str(record[0].message)).endswith("; --dayfirst, --monthfirst or --time-format tells")
+
+
+def test_dates_in_their_places_are_not_warned_of():
+    """Regular ones, with a winter that is missing, first twelve days of months, and random ones."""
+    days = pd.date_range("2021-01-01", periods=700, freq="D")
+    random = days[np.sort(np.random.default_rng(0).choice(700, 60, replace=False))]
+    gone = days[(days.month > 3) & (days.month < 11)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for times in (days, gone, random, days[days.day <= 12], days[::28], days[days.day == 1], days[:1], days[:0]):
+            warn_of_swapped_days(times)
+            warn_of_swapped_days(times + pd.to_timedelta(np.arange(len(times)) % 7, unit="min"))
+
+
+def test_a_fit_to_swapped_dates_says_so():
+    days = pd.date_range("2021-01-01", periods=60, freq="D")
+    frame = pd.DataFrame({"a": np.sin(np.arange(60.0))}, swapped(days)).sort_index()
+    frame.iloc[5] = np.nan
+    with pytest.warns(UserWarning, match="seem to have changed places"):
+        CorrelatedGPImputer(structure="independent", random_state=0).fit(frame)

@@ -38,3 +38,9 @@ def test_a_column_of_periods_is_refused_as_times():
     table = pd.DataFrame({"a": np.ones(4), "month": pd.period_range("2024-01", periods=4, freq="M")})
     with pytest.raises(ValueError, match="column 'month': expected numbers, got times"):
         read_table(table, None)
+
+
+def test_decimal_commas_are_not_advised_to_become_gaps():
+    for texts, advice in ((["0,615", "1,5"], r"str\.replace\(',', '\.'\)"), (["0.6", "broken"], "makes texts gaps")):
+        with pytest.raises(ValueError, match=f"column 'flow': expected numbers, got .*{advice}"):
+            read_table(pd.DataFrame({"flow": texts}), None)

@@ -8,7 +8,7 @@ from itertools import permutations
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import binom, norm
+from scipy.stats import binom
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.impute import KNNImputer
 
@@ -106,8 +106,8 @@ def test_what_is_better_is_claimed_by_how_much():
     assert report.is_ahead("good", "poor")
     assert report.difference("poor", "good").mean == pytest.approx(np.log(4.0), abs=0.1)
     assert re.match(
-        r"Use good. Mean distance of its fills against that of poor: (column \d 0\.\d+ against [12]\.\d+(, |\.\n)){3}"
-        r"It is ahead of poor by 1\.",
+        r"Use good. Mean distance of its fills against that of poor: (column \d 0\.\d+ against [12]\.\d+(, |\. )){3}"
+        r"Its 95 % intervals hold 95 ± \d % of hidden values\.\nIt is ahead of poor by 1\.",
         report.sentence,
     )
     header, row = re.split(r"\n", report.to_text())[:2]
@@ -143,6 +143,24 @@ def test_a_method_that_fills_as_the_default_does_is_said_to():
     assert report.sentence.startswith("Method 0 is enough.\nIts NLL is that of method 1.")
 
 
+class Sure(Guessing):
+    """As :class:`Guessing`, with standard deviations of half its errors."""
+
+    @property
+    def std_(self):
+        return np.full(self.truth.shape, 0.5 * self.sd)
+
+
+def test_intervals_that_are_too_narrow_are_said_beside_the_advice():
+    """Normal errors of twice the standard deviation are within 1.96 of them by 67 %."""
+    _, values = waves()
+    unit = np.nanstd(with_gaps(values), axis=0)
+    methods = {"poor": Guessing(values / unit, 0, 3.0), "sure": Sure(values / unit, 1, 0.3)}
+    report = assess_gaps(with_gaps(values) / unit, methods=methods)
+    assert report.method == "sure"
+    assert re.search(r"Its 95 % intervals hold 6\d ± \d % of hidden values: too narrow", report.sentence)
+
+
 def test_few_blocks_leave_the_default_and_say_so():
     rng = np.random.default_rng(1)
     report = report_of(0.1 * rng.normal(size=(3, 9)) + np.array([[-0.3], [0.0], [0.1]]))
@@ -169,12 +187,12 @@ def test_chance_is_said_of_small_leads_and_few_blocks_of_large_ones(count, gain,
     sentences = {
         "few": f"Use method 1.\nIt was ahead of {lead}",
         "ahead": f"Use method 1.\nIt is ahead of {lead}",
-        "chance": "Use method 1.\nThat it differs from method 0 may be chance.",
+        "chance": "Use method 1.\nNot told apart, nearest first: method 0 (+0.",
     }
     assert {name: report.sentence.startswith(text) for name, text in sentences.items()} == {
         name: name == said for name in sentences
     }
-    cause = "To be sure, hide more by maskings=2: 3 hidden blocks for gaps of 17-64 rows are too few."
+    cause = "maskings=2: 3 hidden blocks for gaps of 17-64 rows, 50 % of what is missing, are too few."
     assert (cause in report.sentence) == ("hidden block" in report.sentence) == (said == "few")
 
 
@@ -186,11 +204,13 @@ def test_a_method_that_was_ahead_of_the_default_is_named_and_drawn():
     lead = report.difference("method 3", "method 4")
     assert 2 * lead.error < lead.mean
     assert not report.is_ahead("method 4", "method 3")
+    far = [f"method {number} ({report.difference(f'method {number}', 'method 3').mean:+.2f})" for number in (0, 1, 2)]
+    far = sorted(far, key=lambda each: abs(float(each[10:-1])))
     assert report.sentence == (
-        f"Use method 3.\nMethod 4 was ahead of it by {lead.mean:.3f} ± {lead.error:.3f} nats a value; that it differs "
-        "from all simpler methods may be chance among comparisons of 5 methods. To be sure, hide more by "
-        "maskings=2: 2 hidden blocks for gaps of 17–64 rows are too few.\nFor values alone, method 4, too: squared "
-        f"error {report.nll('method 4'):.4f} against {report.nll('method 3'):.4f}."
+        f"Use method 3.\nMethod 4 was ahead of it by {lead.mean:.3f} ± {lead.error:.3f} nats a value. Not told apart, "
+        f"nearest first: {', '.join(far)}. To be sure, hide more by maskings=2: 2 hidden blocks for gaps of "
+        "17–64 rows, 50 % of what is missing, are too few.\nFor values alone, method 4, too: squared "
+        f"error {report.nll('method 4'):.3f} against {report.nll('method 3'):.3f}."
     )
     (legend,) = report.plot("NLL").legends
     assert [text.get_text() for text in legend.get_texts()] == ["recommended", "ahead, but not surely"]
@@ -204,10 +224,10 @@ def test_methods_of_a_lower_score_that_is_not_shown_are_named():
     report = dataclasses.replace(report_of(nll), default="method 3")
     lead = report.difference("method 0", "method 3")
     assert report.sentence == (
-        f"Use method 3.\nIt is ahead of method 0 by {lead.mean:.3f} ± {lead.error:.3f} nats a value; no difference to "
-        "method 2, method 4, method 1, of a lower NLL, could be shown: the default is kept.\nFor values alone, "
+        f"Use method 3.\nIt is ahead of method 0 by {lead.mean:.3f} ± {lead.error:.3f} nats a value. Not told apart, "
+        "nearest first: method 1 (-0.10), method 4 (-0.15), method 2 (-0.20): the default is kept.\nFor values alone, "
         "method 2: squared "
-        f"error {report.nll('method 2'):.4f} against {report.nll('method 3'):.4f}, which may be chance."
+        f"error {report.nll('method 2'):.3f} against {report.nll('method 3'):.3f} (not told apart)."
     )
 
 
@@ -226,10 +246,10 @@ def test_a_method_of_clearly_smaller_errors_is_named_for_values(blocks, gain, sa
     report = dataclasses.replace(report, trials=trials)
     assert report.method == "method 1"
     means = squares.mean(axis=1)
-    clause = f"\nFor values alone, method 0: squared error {means[0]:.4f} against {means[1]:.4f}"
+    clause = f"\nFor values alone, method 0: squared error {means[0]:.3f} against {means[1]:.3f}"
     assert (f"{clause}." in report.sentence) == said
     is_lower = means[0] < 0.9 * means[1] and blocks >= 10  # of fewer nothing is said
-    assert (f"{clause}, which may be chance." in report.sentence) == (is_lower and not said)
+    assert (f"{clause} (not told apart)." in report.sentence) == (is_lower and not said)
     assert ("For values alone" in report.sentence) == is_lower
 
 
@@ -299,7 +319,7 @@ def test_a_frame_is_assessed_by_every_method(frame, report):
     ]
     assert not report.failures
     text = str(report)
-    assert text.endswith(report.sentence)
+    assert text.startswith(report.sentence)
     assert "Squared error: 1\nis that of filling a column's mean. Less is better." in text
     assert all(name in text for name in report.trials)
     assert report.sentence in report.to_html().replace("&#x27;", "'")
@@ -545,6 +565,8 @@ def test_bad_arguments_are_named():
         (values, {"maskings": 1}, "maskings: expected at least 2, got 1"),
         (values, {"share": 0.0}, "share: expected a number above 0"),
         (values, {"methods": {}}, "methods: expected at least one imputer, got none"),
+        (values, {"methods": ["lines"]}, r"methods: expected imputers by name, .*, got \['lines'\]"),
+        (values, {"methods": {"lines": "lines"}}, r"methods: expected imputers by name, .*, got \{'lines': 'lines'\}"),
         (dead, {}, r"X: expected at least one value in each column, got none in \['column 2'\]"),
         (np.array([[1.0, 2.0]]), {}, "X: expected values that can be hidden"),
     ):
@@ -623,8 +645,15 @@ def test_the_picture_shows_distances_in_units_and_the_share_in_intervals(columns
     assert panels[0].containers[0].lines[0].get_xdata()[0] == pytest.approx(expected, rel=1e-6)
     assert last.get_title() == "in 95 % intervals"
     assert list(last.lines[0].get_xdata()) == [0.95, 0.95]
-    inside = np.abs(report.trials["ridge"].standardised) <= norm.ppf(0.975)
-    assert last.containers[1].lines[0].get_xdata()[0] == pytest.approx(inside.mean())
+    covered = report.strata.mean(report.trials["ridge"].scores.coverage)
+    assert last.containers[1].lines[0].get_xdata()[0] == pytest.approx(covered)
+    text = report.to_text()
+    assert f"{covered:.4f}" in text
+    assert ("mean distance, in units" in text) == (columns == 5) == ("those of their columns" in text)
+    if columns == 5:
+        near = np.abs(report.trials[report.method].errors[hidden.columns == 4]).mean() * table["sun"].std(ddof=0)
+        assert re.search(rf"\nsun +{near:.3g} ", text)
+    assert (", sun" in report.sentence, " and 1 more. Its 95 %" in report.sentence) == (False, columns == 5)
     with pytest.raises(ValueError, match="what: expected 'distance' or 'NLL', got 'nats'"):
         report.plot("nats")
 
