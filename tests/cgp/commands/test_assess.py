@@ -848,3 +848,38 @@ def test_that_answers_are_not_by_what_is_advised_is_said_first(saved, capsys, tm
     said = " ".join(capsys.readouterr().out.split())
     why = "But answers.csv answers new inputs by the network as trained: these labels fitted the temperature"
     assert said.index("Use a temperature") < said.index(why) < said.index("Divide the logits by")
+
+
+@pytest.mark.parametrize("shifted", [{"held"}, {"ood"}, {"new"}, {"held", "ood", "new"}])
+@pytest.mark.parametrize("name", ["probabilities", "logits"])
+def test_no_energy_is_compared_where_a_file_has_probabilities(name, shifted, saved, tmp_path, capsys):
+    """Nor where it has their logarithms: all energies are 0 there, and every such file would seem of another kind."""
+
+    def write(kind, count):
+        path = saved(f"{kind}.npz", count)
+        arrays = dict(np.load(path))
+        if kind in shifted:
+            p = softmax(arrays.pop("logits"), -1)
+            arrays[name] = p if name == "probabilities" else np.log(p).astype(np.float32)
+        np.savez(path, **arrays)
+        return str(path)
+
+    held, ood, new = (write(kind, count) for kind, count in (("held", 400), ("ood", 200), ("new", 50)))
+    table = tmp_path / "answers.csv"
+    assert commands.main(["assess", held, "--ood", ood, "--answer", new, str(table)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    whose = " and ".join(f"{kind}.npz" for kind in ("held", "ood", "new") if kind in shifted)
+    have = "has" if len(shifted) == 1 else "have"
+    assert f"The energy is left out: it is of logits from before the softmax, and {whose} {have} probabilities." in said
+    assert "energy 0." not in said
+    assert "use the energy" not in said
+    assert "flag" not in table.read_text()
+
+
+def test_repeated_labels_are_known_as_logits_and_as_probabilities(saved, tmp_path, capsys):
+    """The labels of a guarantee may not be those that fitted the temperature, however either file is saved."""
+    held, arrays = saved("held.npz", 400), dict(np.load(tmp_path / "held.npz"))
+    np.savez(tmp_path / "again.npz", probabilities=softmax(arrays["logits"], -1), labels=arrays["labels"])
+    asked = ["--held-out", str(tmp_path / "again.npz"), "--risk", "0.5"]
+    assert commands.main(["assess", str(held), *asked]) == 2
+    assert "--held-out: expected none of the inputs that the model was fitted to, got" in capsys.readouterr().err

@@ -781,3 +781,13 @@ def test_a_sentence_says_how_many_answers_are_right_and_claimed(report, shift, v
     told = dataclasses.replace(report, outcomes=report.outcomes | {"as trained": trained}).sentence
     assert f"As trained {correct.mean():.1%} of its answers are right, and it claims {confidence.mean():.1%}: " in told
     assert verdict in told
+
+
+def test_no_energy_is_compared_of_a_network_that_returns_probabilities():
+    """The energy of their logarithms is 0 but for rounding, whatever the input."""
+    network, x = nn.Sequential(nn.Linear(2, 3), nn.Softmax(-1)).double(), torch.randn(60, 2).double()
+    asked = {"output": "probabilities", "ood": {"far": x + 3.0}}
+    report = assess(network, [(x, torch.arange(60) % 3)], **asked)
+    assert list(report.detection["far"]) == ["1 - confidence", "entropy"]
+    with pytest.raises(ValueError, match="output='probabilities', got 'energy', of logits"):
+        assess(network, [(x, torch.arange(60) % 3)], compare=["energy"], **asked)
