@@ -19,7 +19,7 @@ from cgp.networks.detect.scores import DrawnScore, Seen, Widest, numbers
 from cgp.networks.methods.amplitudes import AmplitudeSearch
 from cgp.networks.methods.known import Posterior
 from cgp.networks.methods.rows import Normals
-from cgp.networks.model.fingerprints import fingerprint
+from cgp.networks.model.fingerprints import calibrated_weights, fingerprint
 from cgp.networks.model.inputs import (
     Batch,
     batches,
@@ -33,7 +33,7 @@ from cgp.networks.model.repeated import check_apart, keep_keys, kept_keys, keys_
 from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.model.tempering import harm_of_temperatures, probabilities
 from cgp.networks.predict.drawing import check_samples
-from cgp.networks.predict.method import Method, Settings, Training, as_assessed, with_settings
+from cgp.networks.predict.method import Method, Settings, Training, as_assessed, method_of, with_settings
 from cgp.networks.tasks import Task, as_task
 from cgp.networks.tasks.metrics import LabelledScores
 
@@ -128,8 +128,9 @@ def assess(
     Raises:
         TypeError: if the model is no module, ``ood`` no mapping, labels come as an argument of their own, or an
             argument has none of these names.
-        ValueError: if there are no labels, an argument is out of range, or more than 5 % of the inputs of ``data`` are
-            in ``train``, or of a set of ``ood`` in ``data``.
+        ValueError: if there are no labels, an argument is out of range, more than 5 % of the inputs of ``data`` are in
+            ``train``, or of a set of ``ood`` in ``data``, or the model predicts by what :meth:`Assessment.apply` or
+            :func:`cgp.calibrate` fitted, which ``cgp.predict(model, data).score()`` scores.
 
     Warns:
         UserWarning: if some of them are.
@@ -144,6 +145,7 @@ def assess(
     asked = as_task(task, labelled=True, output=output)
     check_samples(num_samples, 1)
     _check(asked, train, ood)
+    _refuse_advised(model, asked)
     model = as_assessed(uncompiled(model)).eval()
     training = None if train is None else Training(model, asked, train)
     what = compared(compare, model, asked, training)
@@ -313,6 +315,17 @@ def _check(task: Task, train: Any, ood: Any) -> None:
             raise ValueError(f"{name}: expected None with task={task.name!r}, got {type(value).__name__}")
     if ood is not None and not isinstance(ood, Mapping):
         raise TypeError(f"ood: expected a dict of sets by name, {{'name': inputs}}, got {type(ood).__name__}")
+
+
+def _refuse_advised(model: nn.Module, task: Task) -> None:
+    """Refuse a model that predicts by what labels fitted, unless its weights have changed since: none would count."""
+    fitted, method = calibrated_weights(model), method_of(model, task)
+    are_own = ("as trained",) if fitted else ("as trained", "posterior")
+    if method not in are_own and fitted in (None, fingerprint(model).whole):
+        raise ValueError(
+            f"model: expected a network before report.apply or cgp.calibrate, got one that predicts by {method}, which "
+            f"would be left out: cgp.predict(model, data{task.options}).score() scores what it predicts"
+        )
 
 
 def _check_labels(
