@@ -26,9 +26,11 @@ from cgp.networks.model.diagnostics import pooled_features
 from cgp.networks.predict.readout import GPReadout
 from cgp.networks.tasks import Classification
 from cgp.plotting.style import PALER
+from tests.cgp.helpers import is_whole
 from tests.cgp.networks.model.digits import digits, trained
 
 X, Y = digits()
+LONG = "a long name of a corrupted set with blur and noise"  # 50 letters
 
 
 @pytest.fixture(scope="module")
@@ -626,17 +628,48 @@ def test_what_the_picture_says_is_said_once_and_covers_nothing(report):
 
 
 def test_the_risk_by_coverage_alone_is_no_wider_than_beside_detectors(report):
-    alone, beside = (dataclasses.replace(report, detection=each) for each in ({}, {"noise": detectors((0.1, 0.01))}))
-    widths = []
-    for shown in (alone, beside):
-        figure = shown.plot()
-        FigureCanvasAgg(figure).draw()
-        risk = figure.axes[-2]
-        widths.append(risk.get_window_extent().width)
-    assert widths[0] == pytest.approx(widths[1], rel=0.1)
-    risk, free = alone.plot().axes[-2:]
-    assert [text.get_text() for text in free.get_legend().get_texts()] == risk.get_legend_handles_labels()[1]
-    assert [text.get_text() for text in free.get_legend().get_texts()][1] == "as trained, 95 % interval"
+    """Panels of two methods fill a row with it, those of three a square, and none is left empty."""
+    likely = {"beyond": {"posterior + temperature": Difference(-1.0, 0.01)}, "least": dict.fromkeys(report.least, 0.1)}
+    for methods, shape in (({}, (1, 3)), (likely, (2, 2))):
+        widths = []
+        for detection in ({}, {"noise": detectors((0.1, 0.01))}):
+            figure = dataclasses.replace(report, detection=detection, **methods).plot()
+            FigureCanvasAgg(figure).draw()
+            risk = next(ax for ax in figure.axes if ax.get_ylabel() == "Error rate")
+            widths.append(risk.get_window_extent().width / figure.dpi)
+            if not detection:
+                assert len(figure.axes) == len(figure.subfigs) == math.prod(shape)
+                boxes = [part.bbox.extents / [*figure.bbox.size, *figure.bbox.size] for part in figure.subfigs]
+                assert {round((right - left) * shape[1]) for left, _, right, _ in boxes} == {1}
+                assert all(ax.get_window_extent().height > 1.5 * figure.dpi for ax in figure.axes)
+        assert widths[0] == pytest.approx(widths[1], rel=0.1) or methods  # three panels above leave more room
+
+
+@pytest.mark.parametrize(
+    ("count", "name", "are_three"),
+    [
+        *((count, LONG, False) for count in range(9)),
+        *((count, "noise", True) for count in range(4)),
+        *((count, LONG.replace(" ", "_"), count > 2) for count in (1, 2, 8)),
+    ],
+)
+def test_a_picture_is_whole_whatever_is_drawn(count, name, are_three, report):
+    """Without `bbox_inches="tight"`: every text within it, none on another's, and no panel too small to read."""
+    sets = [*report.detection.values()]
+    detection = {name if place == count - 1 else f"set {place}": sets[place % 3] for place in range(count)}
+    changed = {"beyond": {"posterior + temperature": Difference(-1.0, 0.01)}, "least": dict.fromkeys(report.least, 0.1)}
+    figure = dataclasses.replace(report, detection=detection, **(changed if are_three else {})).plot()
+    assert is_whole(figure)
+    sizes = [ax.get_window_extent().size / figure.dpi for ax in figure.axes]
+    assert min(width for width, _ in sizes) > 1.5
+    assert min(height for _, height in sizes) > (1.4 if count != 2 else 1.1)
+    if count:
+        panel = figure.axes[-1]
+        boxes = [text.get_window_extent() for text in panel.get_yticklabels()]
+        boxes += [panel.get_legend().get_window_extent()]
+        boxes += [text.get_window_extent() for text in (panel.title, panel._left_title) if text.get_text()]
+        assert not any(a.overlaps(b) for place, a in enumerate(boxes) for b in boxes[:place])
+    plt.close(figure)
 
 
 def test_every_detector_is_shown_beside_the_name_of_its_set(report):
