@@ -62,11 +62,13 @@ def add_to(commands: Any) -> None:
         nargs="+",
         help="npz or csv of labelled inputs that did not train the model, or two .npy, of logits and of labels",
     )
-    assess.add_argument("--train", type=Path, help="npz of training inputs, with labels and features")
+    assess.add_argument("--train", type=Path, metavar="FILE.npz", help="training inputs, with labels and features")
     assess.add_argument(
         "--ood", type=Path, nargs="+", default=[], metavar="FILE", help="npz or csv of inputs unlike the training data"
     )
-    assess.add_argument("--picture", type=Path, help="where reliability, risk and detection are drawn")
+    assess.add_argument(
+        "--picture", type=Path, metavar="FILE.png", help="reliability, risk and detection, also .pdf or .svg"
+    )
     assess.add_argument("--risk", type=float, help="say which answers to give, such that at most this share is wrong")
     assess.add_argument("--level", type=float, help="with --risk: the probability with which that holds (0.95)")
     assess.add_argument(
@@ -79,8 +81,9 @@ def add_to(commands: Any) -> None:
     assess.add_argument(
         "--out",
         type=Path,
-        help="json of all scores, temperatures, and thresholds with their formulas and constants; it has none of a "
-        "read-out, which --answer applies",
+        metavar="FILE.json",
+        help="all scores, and temperatures and thresholds with formulas and constants, to use without cgp; not a GP "
+        "read-out, by which --answer answers",
     )
     assess.add_argument(
         "--answer",

@@ -64,13 +64,12 @@ def tables(report: Assessment) -> str:
 
 
 def _method_rows(report: Assessment) -> list[list[str]]:
-    """Cells of the table of methods, whose last column is the change of the NLL against the first method."""
+    """Cells of the table of methods; with enough labels its last column is the change of the NLL against the first."""
     columns, first = _COLUMNS if report.correct else _OF_VALUES, next(iter(report.scores))
+    changes = {name: "" if name == first else _written(report.differences[name]["nll"]) for name in report.scores}
     rows = [["method", *columns, f"NLL against {first}"]]
-    for method, scores in report.scores.items():
-        change = "" if method == first else _written(report.differences[method]["nll"])
-        rows.append([method, *(f"{scores[column]:.4f}" for column in columns), change])
-    return rows
+    rows += [[n, *(f"{each[column]:.4f}" for column in columns), changes[n]] for n, each in report.scores.items()]
+    return rows if report.has_enough_labels else [row[:-1] for row in rows]
 
 
 def _detection_rows(detection: Mapping[str, Mapping[str, Detection]], measure: str) -> list[list[str]]:
@@ -85,6 +84,7 @@ def meanings(report: Assessment) -> dict[str, str]:
     measures |= {"sets": f"sets at {100 * COVERAGE:.0f} %"} if report.sets else {}
     columns = {name: name for name in (_COLUMNS if report.correct else _OF_VALUES)}
     against = {f"NLL against {next(iter(report.scores))}": "change of the nll, ± its standard error"}
+    against = against if report.has_enough_labels else {}
     panels = {name: text for name, text in _PICTURES.items() if name.startswith("Values") != bool(report.correct)}
     said = [{shown: _MEANINGS[name] for name, shown in part.items()} for part in (columns, measures)]
     return said[0] | against | said[1] | panels
@@ -329,10 +329,15 @@ def _others(report: Assessment) -> list[str]:
     }
     for kind, (one, several) in verbs.items():
         if found := groups[kind]:
-            said.append(f"{' and '.join(found)} {one if len(found) == 1 else several}")
+            said.append(f"{_enumerated(found)} {one if len(found) == 1 else several}")
     first = [f"Beyond {_plain(report)}, {words}." for words in said[:1]]
     rest = [f"{words[0].upper()}{words[1:]}." for words in said[1:]]
     return [" ".join([*first, *rest, *(words for found in better.values() for words in found)])] if said else []
+
+
+def _enumerated(things: Sequence[str]) -> str:
+    """Things with commas, and "and" before the last."""
+    return " and ".join(filter(None, [", ".join(things[:-1]), things[-1]]))
 
 
 def _feared(report: Assessment, name: str, gain: Difference) -> str:
@@ -442,7 +447,8 @@ def _of_sets(kind: str, score: str, sets: Mapping[str, Mapping[str, Detection]])
     aurocs, against = (_listed([each[name].auroc for each in sets.values()], "{:.3f}") for name in (score, plain))
     written = score.replace("Mahalanobis", "Mahalanobis distance").replace("epistemic", "epistemic uncertainty")
     if kind == "none":
-        return f"No score tells {which} from in-distribution inputs: the best, the {written}, has AUROC {aurocs}."
+        best = plain if score == plain else f"the {written}"
+        return f"No score tells {which} from in-distribution inputs: the best, {best}, has AUROC {aurocs}."
     if score == plain:
         return f"Nothing tells {which} from in-distribution inputs better than {plain}: AUROC {against}."
     found = [each[score].gain for each in sets.values()]

@@ -331,7 +331,7 @@ def test_help_says_what_is_not_as_advised(capsys):
     with pytest.raises(SystemExit):
         commands.main(["assess", "--help"])
     shown = " ".join(capsys.readouterr().out.split()).replace("read- out", "read-out")
-    assert "it has none of a read-out, which --answer applies" in shown
+    assert "to use without cgp; not a GP read-out, by which --answer answers" in shown
     assert "of what is advised, or of --method: without, they are of the network as trained" in shown
 
 

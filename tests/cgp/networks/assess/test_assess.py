@@ -4,6 +4,7 @@ import base64
 import copy
 import dataclasses
 import math
+import re
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -21,6 +22,7 @@ import cgp
 from cgp import assess, calibrate, convert
 from cgp.comparisons import Difference
 from cgp.networks.assess.claims import Detection
+from cgp.networks.assess.words import meanings
 from cgp.networks.detect.scores import Mahalanobis
 from cgp.networks.model.diagnostics import pooled_features
 from cgp.networks.predict.readout import GPReadout
@@ -487,6 +489,9 @@ def test_nothing_is_recommended_for_few_labels_or_few_errors(report, labels, wro
         f"{labels} labels with {wrong} wrong answer{'s' * (wrong > 1)} say nothing of temperatures and posteriors: "
         "at least 20 with 5 are needed."
     )
+    assert "±" not in str(few)  # of so few an error says no more than the difference
+    assert not any("standard error" in text for text in meanings(few).values())
+    assert "NLL against as trained" in report.table()
 
 
 def detectors(*gains, plain=0.8, error=0.01, inputs=100, names=("energy", "entropy")):
@@ -522,6 +527,7 @@ def test_detection_is_one_table_of_scores_by_sets(report):
         (detectors((0.05, 0.01), (0.1, 0.06)), "energy", "use the energy: AUROC 0.850, against 0.800 for"),
         (detectors((0.031, 0.002), plain=0.015), None, "No score tells noise from in-distribution inputs: the best, "),
         (detectors((0.3, 0.01), plain=0.2, error=0.02), None, "the best, the energy, has AUROC 0.500."),
+        (detectors((-0.1, 0.01), plain=0.45), None, "from in-distribution inputs: the best, 1 - confidence, has"),
         (detectors((0.1, 0.01), inputs=19), None, "Too few of noise to compare scores: at least 20"),
         (detectors((0.85, np.inf), plain=0.1, inputs=1), None, "Too few of noise to compare scores"),
         (detectors((0.1, 0.01), names=["Mahalanobis"]), "Mahalanobis", "use the Mahalanobis distance: AUROC 0.900"),
@@ -824,3 +830,12 @@ def test_no_energy_is_compared_of_a_network_that_returns_probabilities():
     assert list(report.detection["far"]) == ["1 - confidence", "entropy"]
     with pytest.raises(ValueError, match="output='probabilities', got 'energy', of logits"):
         assess(network, [(x, torch.arange(60) % 3)], compare=["energy"], **asked)
+
+
+def test_methods_without_a_gain_are_enumerated_with_one_and(report):
+    nothing = {name: Difference(0.0, 0.01) for name in ("posterior", "widest posterior", "GP read-out + temperature")}
+    said = dataclasses.replace(report, beyond=nothing, least=dict.fromkeys(report.least, 0.0), detection={}).sentence
+    change = r"\(NLL 0\.0000 ± 0\.0100 nats\)"
+    assert re.search(
+        rf"the posterior {change}, the posterior {change} and the GP read-out {change} show no gain\.", said
+    )
