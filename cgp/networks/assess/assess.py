@@ -24,6 +24,7 @@ from cgp.networks.model.inputs import (
     Batch,
     batches,
     check_finite_inputs,
+    is_batch,
     model_device,
     refuse_labels_apart,
     to_device,
@@ -114,8 +115,8 @@ def assess(
         train: its labelled training data, likewise, without what is in ``data``; None omits the read-out and the scores
             of the representation.
         ood: out-of-distribution inputs, or corrupted ones, by name: inputs, or functions of a batch's inputs, which are
-            applied to the validation data. A list of dicts is read as a list of examples: pass batches that are dicts
-            as an iterator.
+            applied to the validation data. A list of dicts is read as a list of examples, unless they have the
+            dimensions of a batch by the names of transformers: pass other batches that are dicts as an iterator.
         num_samples: number S of draws.
         seed: seed of the folds and the draws.
         progress: whether progress is shown (None: on a terminal, in passes of more than ten seconds), or what is called
@@ -297,7 +298,9 @@ class _Comparison:
                 given, known = (_forms(each.inputs) for each in (batch, next(iter(self.tuned.held))))
                 if given == known:
                     raise
-                raise ValueError(f"{called}: expected inputs as in data, {known}, got {given} ({error})") from error
+                advice = "; batches that are dicts come as iter([...])" if isinstance(batch.inputs, Mapping) else ""
+                got = f"{given} ({error}{advice})"
+                raise ValueError(f"{called}: expected inputs as in data, {known}, got {got}") from error
             parts.append(part)
         return {score: np.concatenate([part[score] for part in parts]) for score in parts[0]}
 
@@ -370,7 +373,7 @@ def _other_inputs(
         if callable(data):
             yield name, (Batch(data(batch.inputs), None) for batch in known)
             continue
-        are_batches = isinstance(data, list) and not (data and isinstance(data[0], Mapping))
+        are_batches = isinstance(data, list) and not (data and isinstance(data[0], Mapping) and not is_batch(data[0]))
         yield name, _moved(name, iter(data) if are_batches else data, model, known.keys)
 
 

@@ -137,15 +137,22 @@ def _of_errors(report: Assessment) -> str:
     share = Difference.of_groups(inside.mean(1), report.groups)
     by = "as trained" if name == "as trained" else f"by {_plain(report)}"
     held = f"{100 * share.mean:.1f} ± {100 * share.error:.1f} % of the values are in 90 % intervals, {by}"
-    return f"{_error(report)}, and {held}."
+    rmse, alone = _errors(report)
+    worse = " It is no better than to predict that mean (are the values in the units and the order of the outputs?)."
+    return f"{_error(report)}, and {held}.{worse if rmse >= alone else ''}"
 
 
 def _error(report: Assessment) -> str:
     """How large errors of values are; where it says more, beside those of their mean alone."""
-    found = next(iter(report.scores.values()))["rmse"]
-    alone = float(np.square(report.labels - report.labels.mean(0)).mean()) ** 0.5
+    found, alone = _errors(report)
     of_mean = f", that of the values' mean {alone:.3g}" if found >= alone or report.is_at_chance else ""
     return f"Its error is {found:.3g} (root mean square){of_mean}"
+
+
+def _errors(report: Assessment) -> tuple[float, float]:
+    """The root mean square of the errors, and that of the values' mean alone."""
+    alone = float(np.square(report.labels - report.labels.mean(0)).mean()) ** 0.5
+    return next(iter(report.scores.values()))["rmse"], alone
 
 
 def _left_out(report: Assessment) -> list[str]:

@@ -883,3 +883,19 @@ def test_repeated_labels_are_known_as_logits_and_as_probabilities(saved, tmp_pat
     asked = ["--held-out", str(tmp_path / "again.npz"), "--risk", "0.5"]
     assert commands.main(["assess", str(held), *asked]) == 2
     assert "--held-out: expected none of the inputs that the model was fitted to, got" in capsys.readouterr().err
+
+
+def test_a_table_without_a_header_is_said_to_have_none(saved, tmp_path, capsys):
+    """And not that it lacks a column of labels; names of classes may be numbers."""
+    logits, labels = (np.load(saved("held.npz", 100))[name] for name in ("logits", "labels"))
+    rows = [f"{label},{','.join(map(str, row))}" for label, row in zip(labels, logits, strict=True)]
+    bare, named = tmp_path / "bare.csv", tmp_path / "named.csv"
+    bare.write_text("\n".join(rows))
+    named.write_text("\n".join(["label,0,1,2,3", *rows]))
+    assert commands.main(["assess", str(bare)]) == 2
+    told = "bare.csv: expected a header (label, and the classes), got none: the first row is numbers"
+    assert told in capsys.readouterr().err
+    assert commands.main(["assess", str(named)]) == 0
+    bare.write_text("\n".join(",".join(map(str, row)) for row in logits))
+    assert commands.main(["assess", str(named), "--answer", str(bare), str(tmp_path / "x.csv")]) == 2
+    assert "expected a header (the classes, or" in capsys.readouterr().err

@@ -839,3 +839,32 @@ def test_methods_without_a_gain_are_enumerated_with_one_and(report):
     assert re.search(
         rf"the posterior {change}, the posterior {change} and the GP read-out {change} show no gain\.", said
     )
+
+
+class Bag(nn.Module):
+    """A classifier of numbered words."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(20, 8), nn.Linear(8, 3)
+
+    def forward(self, input_ids, attention_mask=None):
+        return self.head(self.words(input_ids).mean(1))
+
+
+def test_batches_of_words_are_other_inputs_as_they_are_data():
+    """A list of dicts, as a loader of transformers makes them; dicts of other names come as an iterator."""
+    torch.manual_seed(0)
+    model, ids = Bag(), torch.randint(20, (90, 6))
+    data = [{"input_ids": part, "labels": torch.arange(30) % 3} for part in ids[:60].split(30)]
+    batches = [{"input_ids": part} for part in ids[60:].split(15)]
+    found = assess(model, data, ood={"list": batches, "iterator": iter(batches)}, compare=["energy"])
+    assert found.detection["list"] == found.detection["iterator"]
+    other = [{"input_ids": torch.zeros(2, 3, 6, dtype=torch.long)}]
+    with pytest.raises(ValueError, match=r"ood\['x'\]: expected inputs as in data, .*; batches that are dicts come as"):
+        assess(model, data, ood={"x": other}, compare=["energy"])
+
+
+def test_training_data_with_next_to_no_labels_of_a_class_are_warned_of():
+    with pytest.warns(match="train: expected at least 2 labels of each class, got fewer of 7 of 10: a read-out"):
+        assess(trained(), [(X[800:1000], Y[800:1000])], train=[(X[:40], torch.arange(40) % 3)], compare=["GP variance"])
