@@ -88,7 +88,7 @@ def test_tests_that_never_close_are_reported_as_such(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-def test_an_environment_is_installed_again_only_where_what_it_is_of_differs(tmp_path):
+def test_an_environment_is_installed_again_only_where_it_differs(tmp_path):
     """Files that are newer, but the same, as after a checkout, need no installation."""
     for name in ("Makefile", "setup.cfg", "pyproject.toml", "constraints.txt"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
