@@ -13,6 +13,8 @@ EXTRAS := $(TESTED),docs
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 UNFINISHED := $(VENV)/.unfinished
+# What the stamp has of what it was installed from: files that are newer, but the same, need no installation
+WANTED = $$(cat setup.cfg pyproject.toml constraints.txt | cksum) $(EXTRAS)
 
 # One thread a process: the matrices are small, and the processes share the cores.
 TEST_ENV := OMP_NUM_THREADS=1 MPLBACKEND=Agg
@@ -94,8 +96,10 @@ $(INSTALLED): setup.cfg pyproject.toml constraints.txt
 	  echo "cgp needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo not there)." >&2; \
 	  echo "Name another interpreter: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
 	@if [ -e $(UNFINISHED) ]; then echo "The last installation was cut off: starting afresh"; rm -rf $(VENV); fi
-	@[ -e $(BIN)/python ] || { echo "Creating $(VENV)" && mkdir -p $(VENV) && touch $(UNFINISHED) && $(PYTHON) -m venv $(VENV); }
-	@echo "Installing the pinned versions into $(VENV): some minutes, 6.4 GB where PyTorch comes with CUDA (4 GB of it; TORCH_INDEX=... leaves it out)"
-	@quiet=-q; [ ! -t 1 ] || quiet=; $(BIN)/python -m pip install $$quiet $(TORCH_INDEX:%=--extra-index-url %) -c constraints.txt -e '.[$(EXTRAS)]'
-	@rm -f $(UNFINISHED)
+	@[ -e $(BIN)/python ] || { echo "Creating $(VENV)" && mkdir -p $(VENV) && rm -f $@ && touch $(UNFINISHED) && $(PYTHON) -m venv $(VENV); }
+	@[ "$$(cat $@ 2>/dev/null)" = "$(WANTED)" ] || { \
+	  echo "Installing the pinned versions into $(VENV): some minutes, 6.4 GB where PyTorch comes with CUDA (4 GB of it; TORCH_INDEX=... leaves it out)"; \
+	  quiet=-q; [ ! -t 1 ] || quiet=; \
+	  $(BIN)/python -m pip install $$quiet $(TORCH_INDEX:%=--extra-index-url %) -c constraints.txt -e '.[$(EXTRAS)]' && \
+	  rm -f $(UNFINISHED) && echo "$(WANTED)" > $@; }
 	@touch $@

@@ -148,14 +148,14 @@ def _filled_table(picture: Path, quick: bool) -> Any:
 
 
 def _assessed_network(out: Path) -> Any:
-    """Assess one of the trained networks and print what to do with it."""
+    """Assess one of the trained networks and print what its report says."""
     from experiments.grids import console_of_width
     from experiments.reports.assessed import assess_run
     from experiments.runs import find_runs
 
     assessed = assess_run(find_runs([out / _ASSESSED])[0])
     console = console_of_width(160)
-    console.print("", f"{assessed.what}:", assessed.brief, "", sep="\n", highlight=False, markup=False)
+    console.print("", f"{assessed.what}:", assessed.sentence, "", sep="\n", highlight=False, markup=False)
     return assessed
 
 

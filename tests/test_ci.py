@@ -3,6 +3,8 @@
 import os
 import shutil
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -83,3 +85,27 @@ def test_tests_that_never_close_are_reported_as_such(tmp_path: Path) -> None:
     done = run_with_stub(tmp_path, failing="test", closing="Killed")
     assert done.returncode != 0
     assert done.stdout.splitlines()[-1] == "pytest did not finish"
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_an_environment_is_installed_again_only_where_it_differs(tmp_path):
+    """Files that are newer, but the same, as after a checkout, need no installation."""
+    for name in ("Makefile", "setup.cfg", "pyproject.toml", "constraints.txt"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    python = tmp_path / "v" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\n")
+    python.chmod(0o755)
+
+    def made():
+        call = ["make", "-s", "install", "VENV=v", f"PYTHON={sys.executable}"]
+        return subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    later = time.time() + 60.0
+    assert made().startswith("Installing the pinned versions")
+    assert made() == ""
+    os.utime(tmp_path / "setup.cfg", (later, later))
+    assert made() == ""
+    (tmp_path / "setup.cfg").write_text("[options]\n")
+    os.utime(tmp_path / "setup.cfg", (later + 60.0, later + 60.0))
+    assert made().startswith("Installing the pinned versions")

@@ -6,7 +6,7 @@ import argparse
 import math
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -27,6 +27,7 @@ EXAMPLES = """  cgp assess held_out.csv --picture report.png
 """
 
 _LEVEL, _TRAINED = 0.95, "as trained"
+_ROUNDED = 1e-4  # the most that a row of logarithms of probabilities in single precision is off
 _BESIDE = {"level": ("risk",), "sets": ("answer", "out"), "held_out": ("risk", "sets"), "method": ("answer",)}
 
 _WHAT = """Say how far the probabilities of a classifier can be trusted, from saved predictions:
@@ -61,11 +62,13 @@ def add_to(commands: Any) -> None:
         nargs="+",
         help="npz or csv of labelled inputs that did not train the model, or two .npy, of logits and of labels",
     )
-    assess.add_argument("--train", type=Path, help="npz of training inputs, with labels and features")
+    assess.add_argument("--train", type=Path, metavar="FILE.npz", help="training inputs, with labels and features")
     assess.add_argument(
         "--ood", type=Path, nargs="+", default=[], metavar="FILE", help="npz or csv of inputs unlike the training data"
     )
-    assess.add_argument("--picture", type=Path, help="where reliability, risk and detection are drawn")
+    assess.add_argument(
+        "--picture", type=Path, metavar="FILE.png", help="reliability, risk and detection, also .pdf or .svg"
+    )
     assess.add_argument("--risk", type=float, help="say which answers to give, such that at most this share is wrong")
     assess.add_argument("--level", type=float, help="with --risk: the probability with which that holds (0.95)")
     assess.add_argument(
@@ -78,8 +81,9 @@ def add_to(commands: Any) -> None:
     assess.add_argument(
         "--out",
         type=Path,
-        help="json of all scores, temperatures, and thresholds with their formulas and constants; it has none of a "
-        "read-out, which --answer applies",
+        metavar="FILE.json",
+        help="all scores, and temperatures and thresholds with formulas and constants, to use without cgp; not a GP "
+        "read-out, by which --answer answers",
     )
     assess.add_argument(
         "--answer",
@@ -104,7 +108,8 @@ def run(parsed: argparse.Namespace) -> None:
     from .predictions import check_features
 
     known, seen, others, further, new = _read(parsed)
-    network = _Network(known)
+    shifted = _shifted({parsed.predictions[0]: known} | seen | others | further | new)
+    network = _Network(known, has_logits=not shifted)
     for part in further.values():
         network.check_unseen(part, [known, *seen.values()])
     report = network.assessed(seen.get(parsed.train), {path.stem: part for path, part in others.items()}, parsed.seed)
@@ -115,7 +120,12 @@ def run(parsed: argparse.Namespace) -> None:
         check_features(path, part, known, answers.users)
     answering = None if parsed.risk is None else _answering(answers, parsed.risk, parsed.level or _LEVEL)
     sentence = _in_flags(report.sentence)
-    advice = [sentence, *_of_zeros(known), *_advice(report, limits, known.of, answers, _places(parsed))]
+    advice = [
+        sentence,
+        *_of_energy(shifted, others),
+        *_of_zeros(known),
+        *_advice(report, limits, known.of, answers, _places(parsed)),
+    ]
     advice += [] if answering is None else [_withheld(answers, answering)]
     in_sets = None if parsed.sets is None else _in_sets(answers, parsed.sets)
     advice += [] if in_sets is None else [_contained(in_sets)]
@@ -156,6 +166,13 @@ def _read(parsed: argparse.Namespace) -> list[Any]:
         {path: made_alike(path, part, known) for path, part in parts.items()} for parts in (others, seen, further, new)
     )
     return [known, seen, others, further, new]
+
+
+def _shifted(parts: Mapping[Path, Any]) -> list[str]:
+    """The files that have probabilities, or their logarithms: logits but for a number of each row, so no energy."""
+    from scipy.special import logsumexp
+
+    return [path.name for path, part in parts.items() if abs(logsumexp(part.logits, 1)).max() <= _ROUNDED]
 
 
 def _check(parsed: argparse.Namespace) -> None:
@@ -217,12 +234,12 @@ class _Answers(NamedTuple):
 class _Network:
     """A network whose inputs are its saved outputs."""
 
-    def __init__(self, known: Any) -> None:
+    def __init__(self, known: Any, *, has_logits: bool) -> None:
         from torch import nn
 
         from cgp.networks.tasks import Classification
 
-        self.known, classes = known, known.logits.shape[1]
+        self.known, self.has_logits, classes = known, has_logits, known.logits.shape[1]
 
         class Saved(nn.Module):
             def forward(self, saved: Any) -> Any:
@@ -234,11 +251,16 @@ class _Network:
     def assessed(self, seen: Any, others: dict[str, Any], seed: int) -> Any:
         """The report of :func:`cgp.assess`, with training data and other inputs by name."""
         from cgp.networks.assess.assess import assess
-        from cgp.networks.detect.detector import DETECTORS
+        from cgp.networks.detect.detector import DETECTORS, Detector
 
         train = None if seen is None else self._labelled(seen)
         ood = {name: self._inputs(part) for name, part in others.items()}
-        named = None if train is None else ["readout", *DETECTORS]  # also at chance: there is no network to run
+        # Also at chance: there is no network to run
+        named = [each for each in DETECTORS if self.has_logits or "energy" not in each]
+        if train is None:
+            named = [each for each in named if not Detector(each).needs_train]
+        else:
+            named.insert(0, "readout")
         options: dict[str, Any] = {"train": train, "ood": ood, "compare": named, "task": self.task, "seed": seed}
         return assess(self.model, self._labelled(self.known), **options)
 
@@ -293,9 +315,11 @@ class _Network:
     def _inputs(self, part: Any) -> Any:
         import numpy as np
         import torch
+        from scipy.special import log_softmax
 
         with_features = self.known.features is not None and part.features is not None
-        return torch.from_numpy(np.hstack([part.logits, *([part.features] if with_features else [])]))
+        logits = part.logits if self.has_logits else log_softmax(part.logits, 1)  # all files alike
+        return torch.from_numpy(np.hstack([logits, *([part.features] if with_features else [])]))
 
 
 def _lacking(method: str) -> str:
@@ -341,6 +365,15 @@ def _of_temperature(temperature: float, logits: str) -> list[str]:
         kept = f"{1 - KEPT:g} of these probabilities and {KEPT:g} of those without the temperature"
         lines.append(f"Then take {kept}: it can cost no answer more than {-math.log(KEPT):.1f} nats.")
     return lines
+
+
+def _of_energy(shifted: Sequence[str], others: Mapping[Path, Any]) -> list[str]:
+    """Why the energy is not among the scores, where other inputs are given and it is not."""
+    if not (shifted and others):
+        return []
+    has = "has" if len(shifted) == 1 else "have"
+    why = f"it is of logits from before the softmax, and {' and '.join(shifted)} {has} probabilities"
+    return [f"The energy is left out: {why}. Save logits in every file to compare it."]
 
 
 def _of_zeros(known: Any) -> list[str]:

@@ -48,6 +48,9 @@ def read_table(path: Path, *, labelled: bool) -> tuple[dict[str, Array], tuple[s
     try:
         grid = delimited(read_text(path).text, options)
         layout = layout_of(grid, options)
+        if layout.header is not None and _are_numbers(grid.fields(layout.header)):
+            names = "label, and the classes" if labelled else "the classes, or those of the labelled file"
+            raise ValueError(f"{path}: expected a header ({names}), got none: the first row is numbers")
         rows = [grid.fields(record)[: len(layout.names)] for record in layout.rows]
         columns = dict(zip(layout.names, map(list, zip(*rows, strict=True)), strict=True))
         labels = [columns.pop(name) for name in _labels_of(columns)]
@@ -71,6 +74,13 @@ def read_table(path: Path, *, labelled: bool) -> tuple[dict[str, Array], tuple[s
     found = {kind_of_rows(path, values, [*columns]): values}
     found |= {"labels": numbered(path, labels[0], [*columns])} if labels and labelled else {}
     return found, tuple(columns), beside
+
+
+def _are_numbers(names: Sequence[str]) -> bool:
+    """Whether what should be names are numbers, some of them with a fraction, which no number of a class has."""
+    from cgp.tables.frames.files.numbers import looks_like_number
+
+    return all(map(looks_like_number, names)) and not all(map(_WHOLE.fullmatch, names))
 
 
 def is_beside(name: str) -> bool:

@@ -4,7 +4,7 @@ from itertools import islice
 from typing import NamedTuple
 
 import cgp
-from cgp.networks.assess.words import about_detection, about_methods, meanings
+from cgp.networks.assess.words import meanings
 from cgp.plotting.style import as_png
 from experiments.data import input_sets, load
 from experiments.data.examples import Batches, batch
@@ -16,10 +16,9 @@ _OOD = "ood-"
 
 
 class Assessed(NamedTuple):
-    """What was assessed, what to do with it, the report's sentence and tables, what columns mean, and its picture."""
+    """What was assessed, the report's sentence and tables, what columns mean, and its picture."""
 
     what: str
-    brief: str  # of the sentence, without what is not recommended
     sentence: str
     tables: str
     meanings: dict[str, str]
@@ -45,5 +44,4 @@ def assess_run(run: Run) -> Assessed:
         f"cgp.assess on {run.label}, seed {run.seed}, and the {len(splits.test)} labels of its test inputs "
         "(NLL, the surprise at the true answers, in nats: less is better)"
     )
-    brief = "\n".join([*about_methods(report)[:2], *about_detection(report.detection, report.detectors)])
-    return Assessed(what, brief, report.sentence, report.table(), meanings(report), as_png(report.plot()))
+    return Assessed(what, report.sentence, report.table(), meanings(report), as_png(report.plot()))

@@ -74,3 +74,10 @@ def by_formula(formula: str, **known: Any) -> np.ndarray:
     scope = vars(np) | vars(np.linalg) | vars(scipy.special) | vars(scipy.spatial.distance) | known
     exec(formula, scope)
     return scope["score"]
+
+
+def is_whole(figure: Any) -> bool:
+    """Whether all that is drawn of a figure lies within it, as ``savefig`` cuts it."""
+    figure.canvas.draw()
+    drawn, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    return bool(drawn.x0 >= 0.0 and drawn.y0 >= 0.0 and drawn.x1 <= width and drawn.y1 <= height)

@@ -19,11 +19,12 @@ from cgp.networks.detect.scores import DrawnScore, Seen, Widest, numbers
 from cgp.networks.methods.amplitudes import AmplitudeSearch
 from cgp.networks.methods.known import Posterior
 from cgp.networks.methods.rows import Normals
-from cgp.networks.model.fingerprints import fingerprint
+from cgp.networks.model.fingerprints import calibrated_weights, fingerprint
 from cgp.networks.model.inputs import (
     Batch,
     batches,
     check_finite_inputs,
+    is_batch,
     model_device,
     refuse_labels_apart,
     to_device,
@@ -33,7 +34,7 @@ from cgp.networks.model.repeated import check_apart, keep_keys, kept_keys, keys_
 from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.model.tempering import harm_of_temperatures, probabilities
 from cgp.networks.predict.drawing import check_samples
-from cgp.networks.predict.method import Method, Settings, Training, as_assessed, with_settings
+from cgp.networks.predict.method import Method, Settings, Training, as_assessed, method_of, with_settings
 from cgp.networks.tasks import Task, as_task
 from cgp.networks.tasks.metrics import LabelledScores
 
@@ -114,8 +115,8 @@ def assess(
         train: its labelled training data, likewise, without what is in ``data``; None omits the read-out and the scores
             of the representation.
         ood: out-of-distribution inputs, or corrupted ones, by name: inputs, or functions of a batch's inputs, which are
-            applied to the validation data. A list of dicts is read as a list of examples: pass batches that are dicts
-            as an iterator.
+            applied to the validation data. A list of dicts is read as a list of examples, unless they have the
+            dimensions of a batch by the names of transformers: pass other batches that are dicts as an iterator.
         num_samples: number S of draws.
         seed: seed of the folds and the draws.
         progress: whether progress is shown (None: on a terminal, in passes of more than ten seconds), or what is called
@@ -128,8 +129,9 @@ def assess(
     Raises:
         TypeError: if the model is no module, ``ood`` no mapping, labels come as an argument of their own, or an
             argument has none of these names.
-        ValueError: if there are no labels, an argument is out of range, or more than 5 % of the inputs of ``data`` are
-            in ``train``, or of a set of ``ood`` in ``data``.
+        ValueError: if there are no labels, an argument is out of range, more than 5 % of the inputs of ``data`` are in
+            ``train``, or of a set of ``ood`` in ``data``, or the model predicts by what :meth:`Assessment.apply` or
+            :func:`cgp.calibrate` fitted, which ``cgp.predict(model, data).score()`` scores.
 
     Warns:
         UserWarning: if some of them are.
@@ -144,6 +146,7 @@ def assess(
     asked = as_task(task, labelled=True, output=output)
     check_samples(num_samples, 1)
     _check(asked, train, ood)
+    _refuse_advised(model, asked)
     model = as_assessed(uncompiled(model)).eval()
     training = None if train is None else Training(model, asked, train)
     what = compared(compare, model, asked, training)
@@ -295,7 +298,9 @@ class _Comparison:
                 given, known = (_forms(each.inputs) for each in (batch, next(iter(self.tuned.held))))
                 if given == known:
                     raise
-                raise ValueError(f"{called}: expected inputs as in data, {known}, got {given} ({error})") from error
+                advice = "; batches that are dicts come as iter([...])" if isinstance(batch.inputs, Mapping) else ""
+                got = f"{given} ({error}{advice})"
+                raise ValueError(f"{called}: expected inputs as in data, {known}, got {got}") from error
             parts.append(part)
         return {score: np.concatenate([part[score] for part in parts]) for score in parts[0]}
 
@@ -313,6 +318,17 @@ def _check(task: Task, train: Any, ood: Any) -> None:
             raise ValueError(f"{name}: expected None with task={task.name!r}, got {type(value).__name__}")
     if ood is not None and not isinstance(ood, Mapping):
         raise TypeError(f"ood: expected a dict of sets by name, {{'name': inputs}}, got {type(ood).__name__}")
+
+
+def _refuse_advised(model: nn.Module, task: Task) -> None:
+    """Refuse a model that predicts by what labels fitted, unless its weights have changed since: none would count."""
+    fitted, method = calibrated_weights(model), method_of(model, task)
+    are_own = ("as trained",) if fitted else ("as trained", "posterior")
+    if method not in are_own and fitted in (None, fingerprint(model).whole):
+        raise ValueError(
+            f"model: expected a network before report.apply or cgp.calibrate, got one that predicts by {method}, which "
+            f"would be left out: cgp.predict(model, data{task.options}).score() scores what it predicts"
+        )
 
 
 def _check_labels(
@@ -357,7 +373,7 @@ def _other_inputs(
         if callable(data):
             yield name, (Batch(data(batch.inputs), None) for batch in known)
             continue
-        are_batches = isinstance(data, list) and not (data and isinstance(data[0], Mapping))
+        are_batches = isinstance(data, list) and not (data and isinstance(data[0], Mapping) and not is_batch(data[0]))
         yield name, _moved(name, iter(data) if are_batches else data, model, known.keys)
 
 

@@ -13,6 +13,7 @@ from cgp.networks.detect.scores import InputScore
 from cgp.networks.guarantees.conformal import SetScore
 from cgp.networks.methods.known import Posterior
 from cgp.networks.model.blocks import stochastic_layers
+from cgp.networks.model.inputs import logits_of_probabilities
 from cgp.networks.predict.method import Method, Training
 from cgp.networks.tasks import Classification, Task
 from cgp.spelling import meant
@@ -155,6 +156,8 @@ def _obstacle(
     if not _scores_inputs(task):
         which = f"task={task.name!r}, where inputs have no class each"
         return f"compare: expected methods only with {which}, got {thing.name!r}"
+    if isinstance(thing, Detector) and task.output is logits_of_probabilities and "energy" in thing.name:
+        return f"compare: expected scores of probabilities with output='probabilities', got {thing.name!r}, of logits"
     if isinstance(thing, Detector) and thing.draws and found.posterior is None:
         return f"compare: expected 'posterior' beside {thing.name!r}, which is of its draws"
     return None

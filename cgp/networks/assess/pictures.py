@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from .claims import Detection
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.figure import Figure, FigureBase, SubFigure
     from matplotlib.lines import Line2D
 
     from .assessment import Assessment
@@ -22,10 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["as_image", "drawn"]
 
 _SPREAD = 0.7  # of a row, over which the detectors of a set are spread
-_SET, _SCORE = 0.2, 0.13  # height of a row by the width of a panel: of a set, and of a score of the only one
+_WIDTH, _ABOVE, _BELOW, _BARE = 3.3, 3.0, 2.8, 1.1  # inches: of a panel, of both rows, and of these without rows
+_SET, _SCORE, _LINE = (0.26, 0.5), (0.15, 0.2), 0.155  # least and most of a row in inches: a set, a score; of a legend
+_LETTERS = 26  # of a name in a line
 _CHANCE, _NEAR_CHANCE = 0.5, 0.65  # of an AUROC
-_LOW = 0.8  # of the width: the height that a panel may have
-_ABOVE: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}  # where a legend covers no curve
+_OVER: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}  # where a legend covers no curve
+_HEAD: dict[str, Any] = {"x": 0.02, "ha": "left", "fontsize": 8}  # above a legend, what a part of the figure shows
+_OVER_LEGEND = 20.0  # points, of a title
 
 _FIRST, _NAMES = DETECTORS[0], [*DETECTORS[1:], "widest posterior's entropy", "epistemic", *FURTHER]
 _COLOURS, _MARKERS = slice(3, 6), "osD^v"  # of the palette; those before are of methods
@@ -45,33 +49,52 @@ def drawn(report: Assessment, new: Callable[..., Figure] | None = None) -> Figur
             panel.set_title("Values inside central intervals", loc="left")
         return figure
     methods = list(dict.fromkeys(("as trained", "temperature", report.method)))
-    pairs = {method: (report.confidences[method], report.correct[method]) for method in methods}
     with plotting.style():
-        figure = new(figsize=(3.2 * len(methods), 5.8), layout="constrained")
-        above, below = figure.subfigures(2, 1, height_ratios=(3.0, 2.8), squeeze=False)[:, 0]
-        _draw_reliability(above, pairs)
-        halves = below.subfigures(1, 2)  # names in one leave the other its width
-        left, right = (half.subplots() for half in halves)
-        _head(halves[0], "Errors among the surest answers")
-        plotting.risk_coverage({method: (report.orders[method], report.correct[method]) for method in methods}, ax=left)
-        left.legend(**_ABOVE)
-        if report.detection:
-            _head(halves[1], "Detection of other inputs")
-            _draw_detectors(right, report.detection, [*filter(None, report.detectors.values())])
-        else:
-            right.set_axis_off()
-            left.get_legend().remove()
-            right.legend(*left.get_legend_handles_labels(), loc="upper left")
+        return _beside_detectors(report, methods, new) if report.detection else _alone(report, methods, new)
+
+
+def _beside_detectors(report: Assessment, methods: list[str], new: Callable[..., Figure]) -> Figure:
+    """Reliability above; risk by coverage and the detectors below, as high as their rows and legend need it."""
+    detection, advised = report.detection, [*filter(None, report.detectors.values())]
+    first = next(iter(next(iter(detection.values()))))
+    shown, (one, *more) = [*dict.fromkeys((first, *advised))], detection
+    (least, most), rows = (_SET, [*detection]) if more else (_SCORE, [*detection[one]])
+    around = _BARE + _LINE * (len(shown) if more else 2)
+    height = max(_BELOW, around + max(least, len(more) and 0.08 * len(shown)) * len(rows))
+    figure = new(figsize=(_WIDTH * len(methods), _ABOVE + height), layout="constrained")
+    above, below = figure.subfigures(2, 1, height_ratios=(_ABOVE, height), squeeze=False)[:, 0]
+    cells = above.subplots(1, len(methods))
+    _draw_reliability(above, cells, {name: (report.confidences[name], report.correct[name]) for name in methods})
+    left, right = below.subfigures(1, 2)  # names in one leave the other its width
+    _draw_risk(left, report, methods)
+    right.suptitle("Detection of other inputs", **_HEAD)
+    free = height - around - most * len(rows)  # below few rows
+    parts = {"height_ratios": (height - around - free, free)} if free > 0.0 else {}
+    ax = right.add_subplot(right.add_gridspec(1 + len(parts), 1, **parts)[0])
+    _draw_detectors(ax, detection, shown, advised)
+    ax.set(yticks=range(len(rows)), yticklabels=map(_in_lines, rows), ylim=(len(rows) - 0.5, -0.5))
     return figure
 
 
-def _draw_reliability(part: SubFigure, pairs: Mapping[str, tuple[Any, Any]]) -> None:
+def _alone(report: Assessment, methods: list[str], new: Callable[..., Figure]) -> Figure:
+    """Reliability and risk by coverage in a row, or of three methods in a square."""
+    rows = 1 + (len(methods) > 2)
+    columns = (len(methods) + rows) // rows
+    figure = new(figsize=(_WIDTH * columns, _ABOVE * rows + 2 * _LINE), layout="constrained")
+    cells = figure.subfigures(rows, columns, squeeze=False).ravel()
+    pairs = {name: (report.confidences[name], report.correct[name]) for name in methods}
+    _draw_reliability(figure, [cell.subplots() for cell in cells[: len(methods)]], pairs)
+    _draw_risk(cells[len(methods)], report, methods)
+    return figure
+
+
+def _draw_reliability(part: FigureBase, cells: Iterable[Any], pairs: Mapping[str, tuple[Any, Any]]) -> None:
     """A panel of each method, in the colour that its line has in the other panel, and one legend."""
     from cgp.plotting import reliability_diagram
     from cgp.plotting.style import line_look
 
     named: dict[str, Any] = {}
-    for place, (ax, method) in enumerate(zip(part.subplots(1, len(pairs)), pairs, strict=True)):
+    for place, (ax, method) in enumerate(zip(cells, pairs, strict=True)):
         ax.set_prop_cycle(color=[line_look(place)["color"]])
         reliability_diagram(*pairs[method], ax=ax).set_title(method, loc="left")
         named = {label: handle for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)} | named
@@ -79,9 +102,14 @@ def _draw_reliability(part: SubFigure, pairs: Mapping[str, tuple[Any, Any]]) -> 
     part.legend(named.values(), named, loc="outside lower center", ncols=len(named))
 
 
-def _head(part: SubFigure, title: str) -> None:
-    """Say above its legend what a part of the figure shows."""
-    part.suptitle(title, x=0.02, ha="left", fontsize=8)
+def _draw_risk(part: SubFigure, report: Assessment, methods: list[str]) -> None:
+    """The error rate among the surest answers of each method, with the legend above its panel."""
+    from cgp.plotting import risk_coverage
+
+    part.suptitle("Errors among the surest answers", **_HEAD)
+    ax = part.subplots()
+    risk_coverage({method: (report.orders[method], report.correct[method]) for method in methods}, ax=ax)
+    ax.legend(**_OVER)
 
 
 def as_image(report: Assessment) -> str:
@@ -94,37 +122,41 @@ def as_image(report: Assessment) -> str:
     return f'<img alt="{shown}" style="max-width: 100%" src="{embedded(as_png(drawn(report, Figure)))}">'
 
 
-def _draw_detectors(ax: Axes, detection: Mapping[str, Mapping[str, Detection]], advised: list[str]) -> None:
+def _draw_detectors(
+    ax: Axes, detection: Mapping[str, Mapping[str, Detection]], shown: list[str], advised: list[str]
+) -> None:
     """AUROC with two errors: a row for each set, or of one set for each score, those that are not advised in grey."""
     from cgp.plotting.style import PALE, PALER
 
-    first = next(iter(next(iter(detection.values()))))
-    shown, (one, *more) = [*dict.fromkeys((first, *advised))], detection
+    one, *more = detection
     drawn = [d for scores in detection.values() for name, d in scores.items() if name in shown or not more]
     least = min(d.auroc - _two_errors(d) for d in drawn)
     chance = f"chance: {_CHANCE}, left of this axis"
     if least < _NEAR_CHANCE:  # otherwise the axis begins where the scores lie
         chance = f"chance: {_CHANCE}"
         ax.axvline(_CHANCE, color=PALER, lw=0.9, label="chance", zorder=1)
-    if more:
-        rows, tall = [*detection], _SET * len(detection)
-        marks: dict[str, dict[float, Detection]] = {name: {} for name in shown}
-        for place, scores in enumerate(detection.values()):
-            there = [name for name in shown if name in scores]
-            for step, name in enumerate(there):  # about the name of the set
-                marks[name][place + _SPREAD * ((step + 0.5) / len(there) - 0.5)] = scores[name]
-            ax.axhline(place + 0.5, color=PALE, lw=0.6)
-        for name, found in marks.items():
-            _mark(ax, found, _look(name), name)
-        marked = sorted(zip(*ax.get_legend_handles_labels(), strict=True), key=lambda pair: pair[1] == "chance")
-        ax.legend(*zip(*marked, strict=True), **_ABOVE)
-    else:
-        rows, tall = [*detection[one]], _SCORE * len(detection[one])
+    ax.set_xlabel(f"AUROC ± 2 standard errors\n({chance})")
+    if not more:
         _draw_scores(ax, detection[one], shown, advised)
-        ax.set_title(one, loc="left", parse_math=False)
+        ax.set_title(_in_lines(one), loc="left", va="bottom", pad=_OVER_LEGEND, parse_math=False)
         ax.tick_params(axis="y", length=0)
-    ax.set(xlabel=f"AUROC ± 2 standard errors\n({chance})", yticks=range(len(rows)), yticklabels=rows)
-    ax.set(ylim=(len(rows) - 0.5, -0.5), box_aspect=tall if tall < _LOW else None, anchor="N")
+        return
+    marks: dict[str, dict[float, Detection]] = {name: {} for name in shown}
+    for place, scores in enumerate(detection.values()):
+        there = [name for name in shown if name in scores]
+        for step, name in enumerate(there):  # about the name of the set
+            marks[name][place + _SPREAD * ((step + 0.5) / len(there) - 0.5)] = scores[name]
+        ax.axhline(place + 0.5, color=PALE, lw=0.6)
+    for name, found in marks.items():
+        _mark(ax, found, _look(name), _in_lines(name))
+    marked = sorted(zip(*ax.get_legend_handles_labels(), strict=True), key=lambda pair: pair[1] == "chance")
+    ax.legend(*zip(*marked, strict=True), **_OVER)
+
+
+def _in_lines(name: str) -> str:
+    """A name in at most two lines, without its middle where it is longer."""
+    lines = wrap(name, _LETTERS) or [name]
+    return "\n".join(lines if len(lines) <= 2 else [name[: _LETTERS - 1] + "…", name[1 - _LETTERS :]])
 
 
 def _draw_scores(ax: Axes, scores: Mapping[str, Detection], shown: list[str], advised: list[str]) -> None:
@@ -138,7 +170,7 @@ def _draw_scores(ax: Axes, scores: Mapping[str, Detection], shown: list[str], ad
     handles += [_dot(_look(advised[-1]), "advised")] if advised else []
     handles += [_dot(pale, "not advised")] if len(scores) > len(shown) else []
     if handles:
-        ax.legend(handles=handles, loc="lower right", bbox_to_anchor=(1.0, 1.0))
+        ax.legend(handles=handles, ncols=len(handles), columnspacing=0.8, loc="lower right", bbox_to_anchor=(1.0, 1.0))
 
 
 def _two_errors(found: Detection) -> float:

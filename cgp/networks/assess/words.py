@@ -64,13 +64,12 @@ def tables(report: Assessment) -> str:
 
 
 def _method_rows(report: Assessment) -> list[list[str]]:
-    """Cells of the table of methods, whose last column is the change of the NLL against the first method."""
+    """Cells of the table of methods; with enough labels its last column is the change of the NLL against the first."""
     columns, first = _COLUMNS if report.correct else _OF_VALUES, next(iter(report.scores))
+    changes = {name: "" if name == first else _written(report.differences[name]["nll"]) for name in report.scores}
     rows = [["method", *columns, f"NLL against {first}"]]
-    for method, scores in report.scores.items():
-        change = "" if method == first else _written(report.differences[method]["nll"])
-        rows.append([method, *(f"{scores[column]:.4f}" for column in columns), change])
-    return rows
+    rows += [[n, *(f"{each[column]:.4f}" for column in columns), changes[n]] for n, each in report.scores.items()]
+    return rows if report.has_enough_labels else [row[:-1] for row in rows]
 
 
 def _detection_rows(detection: Mapping[str, Mapping[str, Detection]], measure: str) -> list[list[str]]:
@@ -85,6 +84,7 @@ def meanings(report: Assessment) -> dict[str, str]:
     measures |= {"sets": f"sets at {100 * COVERAGE:.0f} %"} if report.sets else {}
     columns = {name: name for name in (_COLUMNS if report.correct else _OF_VALUES)}
     against = {f"NLL against {next(iter(report.scores))}": "change of the nll, ± its standard error"}
+    against = against if report.has_enough_labels else {}
     panels = {name: text for name, text in _PICTURES.items() if name.startswith("Values") != bool(report.correct)}
     said = [{shown: _MEANINGS[name] for name, shown in part.items()} for part in (columns, measures)]
     return said[0] | against | said[1] | panels
@@ -137,15 +137,22 @@ def _of_errors(report: Assessment) -> str:
     share = Difference.of_groups(inside.mean(1), report.groups)
     by = "as trained" if name == "as trained" else f"by {_plain(report)}"
     held = f"{100 * share.mean:.1f} ± {100 * share.error:.1f} % of the values are in 90 % intervals, {by}"
-    return f"{_error(report)}, and {held}."
+    rmse, alone = _errors(report)
+    worse = " It is no better than to predict that mean (are the values in the units and the order of the outputs?)."
+    return f"{_error(report)}, and {held}.{worse if rmse >= alone else ''}"
 
 
 def _error(report: Assessment) -> str:
     """How large errors of values are; where it says more, beside those of their mean alone."""
-    found = next(iter(report.scores.values()))["rmse"]
-    alone = float(np.square(report.labels - report.labels.mean(0)).mean()) ** 0.5
+    found, alone = _errors(report)
     of_mean = f", that of the values' mean {alone:.3g}" if found >= alone or report.is_at_chance else ""
     return f"Its error is {found:.3g} (root mean square){of_mean}"
+
+
+def _errors(report: Assessment) -> tuple[float, float]:
+    """The root mean square of the errors, and that of the values' mean alone."""
+    alone = float(np.square(report.labels - report.labels.mean(0)).mean()) ** 0.5
+    return next(iter(report.scores.values()))["rmse"], alone
 
 
 def _left_out(report: Assessment) -> list[str]:
@@ -329,10 +336,15 @@ def _others(report: Assessment) -> list[str]:
     }
     for kind, (one, several) in verbs.items():
         if found := groups[kind]:
-            said.append(f"{' and '.join(found)} {one if len(found) == 1 else several}")
+            said.append(f"{_enumerated(found)} {one if len(found) == 1 else several}")
     first = [f"Beyond {_plain(report)}, {words}." for words in said[:1]]
     rest = [f"{words[0].upper()}{words[1:]}." for words in said[1:]]
     return [" ".join([*first, *rest, *(words for found in better.values() for words in found)])] if said else []
+
+
+def _enumerated(things: Sequence[str]) -> str:
+    """Things with commas, and "and" before the last."""
+    return " and ".join(filter(None, [", ".join(things[:-1]), things[-1]]))
 
 
 def _feared(report: Assessment, name: str, gain: Difference) -> str:
@@ -442,7 +454,8 @@ def _of_sets(kind: str, score: str, sets: Mapping[str, Mapping[str, Detection]])
     aurocs, against = (_listed([each[name].auroc for each in sets.values()], "{:.3f}") for name in (score, plain))
     written = score.replace("Mahalanobis", "Mahalanobis distance").replace("epistemic", "epistemic uncertainty")
     if kind == "none":
-        return f"No score tells {which} from in-distribution inputs: the best, the {written}, has AUROC {aurocs}."
+        best = plain if score == plain else f"the {written}"
+        return f"No score tells {which} from in-distribution inputs: the best, {best}, has AUROC {aurocs}."
     if score == plain:
         return f"Nothing tells {which} from in-distribution inputs better than {plain}: AUROC {against}."
     found = [each[score].gain for each in sets.values()]

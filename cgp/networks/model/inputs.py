@@ -26,6 +26,7 @@ __all__ = [
     "check_finite_inputs",
     "check_labelled",
     "input_batches",
+    "is_batch",
     "is_cache",
     "logits_of",
     "logits_of_probabilities",
@@ -61,7 +62,7 @@ def call_model(model: nn.Module, inputs: Any, **options: Any) -> Any:
         if isinstance(inputs, Mapping):
             return model(**inputs, **options)
         return model(*inputs, **options) if isinstance(inputs, tuple | list) else model(inputs, **options)
-    except (RuntimeError, IndexError) as error:
+    except (RuntimeError, IndexError, ValueError) as error:
         _refuse_none(model, inputs, error)
         _refuse_other_precision(model, inputs, error)
         _say_shapes(model, inputs, error)
@@ -145,8 +146,10 @@ def _refuse_other_precision(model: nn.Module, inputs: Any, error: Exception) -> 
 
 def _say_shapes(model: nn.Module, inputs: Any, error: Exception) -> None:
     """Say what came, beside an error of torch's own on shapes, which may be of the inputs or of the model."""
-    words = ("shape", "size", "dimension", "channels")
-    if type(error) not in (RuntimeError, IndexError) or not any(word in str(error).lower() for word in words):
+    of_norms = type(error) is ValueError  # "expected 4D input (got 3D input)"
+    words = ("d input (got",) if of_norms else ("shape", "size", "dimension", "channels")
+    known = of_norms or type(error) in (RuntimeError, IndexError)
+    if not known or not any(word in str(error).lower() for word in words):
         return
     given: list[str] = []
     _each(inputs, lambda tensor: given.append(f"{tensor.dtype} {tuple(tensor.shape)}"))
@@ -308,12 +311,12 @@ def input_batches(
     """The batches of any inputs that :func:`cgp.predict` accepts; arrays are converted to the model's dtype."""
     if isinstance(inputs, tuple):
         _check_arguments(model, inputs)
-    pairs = isinstance(inputs, list) and inputs and all(map(_is_batch, inputs))
+    are_batches = isinstance(inputs, list) and bool(inputs) and all(map(is_batch, inputs))
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
     first = 0
     if isinstance(inputs, tuple | list) and not inputs:
         raise ValueError(f"{name}: expected at least one batch, got none")
-    for batch in batches(iter(inputs) if pairs else inputs, batch_size, dtype=dtype):
+    for batch in batches(iter(inputs) if are_batches else inputs, batch_size, dtype=dtype):
         _check_no_numbers(batch.inputs, name)
         first += check_finite_inputs(model, batch.inputs, name, first)
         yield batch
@@ -370,7 +373,7 @@ def _not_finite(tensors: Sequence[Tensor], count: int) -> Tensor:
     return bad
 
 
-def _is_batch(item: Any) -> bool:
+def is_batch(item: Any) -> bool:
     """Whether an item of a list is a batch: a pair with labels, or a dict whose tensors have a batch's dimensions."""
     if isinstance(item, Mapping):
         return any(getattr(item.get(name), "ndim", None) == count for name, count in _BATCH_DIMENSIONS.items())

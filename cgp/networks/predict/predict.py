@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from numbers import Integral
-from typing import Any
+from typing import Any, Never
 
 import torch
 from torch import Tensor, nn
@@ -55,6 +55,7 @@ def predict(
     keep_variance: bool = True,
     output: Callable[[Any], Tensor] | str | None = None,
     progress: Progress = None,
+    **others: Never,
 ) -> Prediction:
     r"""Predict by S draws of the stochastic layers.
 
@@ -92,11 +93,13 @@ def predict(
             embeddings also ``.pooler_output`` or ``.last_hidden_state``; "probabilities" takes their logarithms.
         progress: whether progress is shown (None: on a terminal, from ten seconds on), or what is called with the
             number of batches done and of all.
+        **others: none: another name is refused, with the nearest of these.
 
     Returns:
         The prediction, on the model's device.
 
     Raises:
+        TypeError: if an argument has none of these names.
         ValueError: if an argument is off, the model's outputs do not fit the task (one logit, images of logits,
             probabilities instead of logits), inputs have NaN or infinity and the model makes the same of them, labels
             that come with the inputs are no class indices, or the weights of a calibrated model have changed since.
@@ -116,6 +119,7 @@ def predict(
         >>> prediction.probabilities.shape, prediction.patch_variance().shape
         (torch.Size([5, 3]), torch.Size([5, 2, 2, 2]))
     """
+    refuse_labels_apart("predict", [], others, predict)
     how = {"sampling": sampling, "antithetic": antithetic, "autocast": autocast}
     kept = {"keep_draws": keep_draws, "keep_variance": keep_variance}
     asked = {"task": task, "noise": noise, "output": output}

@@ -236,7 +236,7 @@ class Prediction(Guarantees):
             raise ValueError("plot: expected a prediction with an uncertainty, got one without")
         unit = "nats" if self.probabilities is not None else "variance"
         if self._task.kind == "classification":
-            unit += f": 0 where sure, {math.log(self.mean.shape[-1]):.2g} where all classes are alike"
+            unit += f": 0 where sure,\n{math.log(self.mean.shape[-1]):.2g} where all classes are alike"
         return plotting.uncertainty_histograms(groups, xlabel=f"Uncertainty ({unit})", ax=ax)
 
     def _columns(self) -> dict[str, Tensor]:

@@ -17,11 +17,14 @@ from cgp.networks.model.labels import (
     class_indices,
     whole_numbers,
 )
+from cgp.warning import warn_user
 
 from .metrics import classification_scores
 from .task import Predicted, Task
 
 __all__ = ["Classification", "Dense", "Multilabel", "Tokens"]
+
+_LEAST_OF_A_CLASS = 2  # labels, from which a representation has a mean and a spread
 
 
 class Classification(Task):
@@ -50,8 +53,14 @@ class Classification(Task):
         return class_indices(labels, shape, **options)
 
     def check_training(self, labels: Tensor, shape: tuple[int, ...]) -> None:
-        """Raise for labels that are none of the classes."""
+        """Raise for labels that are none of the classes, and warn where most classes have next to none."""
         class_indices(labels, (len(labels), shape[-1]), name="train", every=True)
+        few = int((labels.bincount(minlength=shape[-1]) < _LEAST_OF_A_CLASS).sum())
+        if 2 * few > shape[-1]:
+            warn_user(
+                f"train: expected at least {_LEAST_OF_A_CLASS} labels of each class, got fewer of {few} of {shape[-1]}"
+                ": a read-out and scores of the representation know next to nothing of these"
+            )
 
     def present(self, labels: Tensor) -> Tensor:
         """Where there is a label."""

@@ -331,7 +331,7 @@ def test_help_says_what_is_not_as_advised(capsys):
     with pytest.raises(SystemExit):
         commands.main(["assess", "--help"])
     shown = " ".join(capsys.readouterr().out.split()).replace("read- out", "read-out")
-    assert "it has none of a read-out, which --answer applies" in shown
+    assert "to use without cgp; not a GP read-out, by which --answer answers" in shown
     assert "of what is advised, or of --method: without, they are of the network as trained" in shown
 
 
@@ -848,3 +848,54 @@ def test_that_answers_are_not_by_what_is_advised_is_said_first(saved, capsys, tm
     said = " ".join(capsys.readouterr().out.split())
     why = "But answers.csv answers new inputs by the network as trained: these labels fitted the temperature"
     assert said.index("Use a temperature") < said.index(why) < said.index("Divide the logits by")
+
+
+@pytest.mark.parametrize("shifted", [{"held"}, {"ood"}, {"new"}, {"held", "ood", "new"}])
+@pytest.mark.parametrize("name", ["probabilities", "logits"])
+def test_no_energy_is_compared_where_a_file_has_probabilities(name, shifted, saved, tmp_path, capsys):
+    """Nor where it has their logarithms: all energies are 0 there, and every such file would seem of another kind."""
+
+    def write(kind, count):
+        path = saved(f"{kind}.npz", count)
+        arrays = dict(np.load(path))
+        if kind in shifted:
+            p = softmax(arrays.pop("logits"), -1)
+            arrays[name] = p if name == "probabilities" else np.log(p).astype(np.float32)
+        np.savez(path, **arrays)
+        return str(path)
+
+    held, ood, new = (write(kind, count) for kind, count in (("held", 400), ("ood", 200), ("new", 50)))
+    table = tmp_path / "answers.csv"
+    assert commands.main(["assess", held, "--ood", ood, "--answer", new, str(table)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    whose = " and ".join(f"{kind}.npz" for kind in ("held", "ood", "new") if kind in shifted)
+    have = "has" if len(shifted) == 1 else "have"
+    assert f"The energy is left out: it is of logits from before the softmax, and {whose} {have} probabilities." in said
+    assert "energy 0." not in said
+    assert "use the energy" not in said
+    assert "flag" not in table.read_text()
+
+
+def test_repeated_labels_are_known_as_logits_and_as_probabilities(saved, tmp_path, capsys):
+    """The labels of a guarantee may not be those that fitted the temperature, however either file is saved."""
+    held, arrays = saved("held.npz", 400), dict(np.load(tmp_path / "held.npz"))
+    np.savez(tmp_path / "again.npz", probabilities=softmax(arrays["logits"], -1), labels=arrays["labels"])
+    asked = ["--held-out", str(tmp_path / "again.npz"), "--risk", "0.5"]
+    assert commands.main(["assess", str(held), *asked]) == 2
+    assert "--held-out: expected none of the inputs that the model was fitted to, got" in capsys.readouterr().err
+
+
+def test_a_table_without_a_header_is_said_to_have_none(saved, tmp_path, capsys):
+    """And not that it lacks a column of labels; names of classes may be numbers."""
+    logits, labels = (np.load(saved("held.npz", 100))[name] for name in ("logits", "labels"))
+    rows = [f"{label},{','.join(map(str, row))}" for label, row in zip(labels, logits, strict=True)]
+    bare, named = tmp_path / "bare.csv", tmp_path / "named.csv"
+    bare.write_text("\n".join(rows))
+    named.write_text("\n".join(["label,0,1,2,3", *rows]))
+    assert commands.main(["assess", str(bare)]) == 2
+    told = "bare.csv: expected a header (label, and the classes), got none: the first row is numbers"
+    assert told in capsys.readouterr().err
+    assert commands.main(["assess", str(named)]) == 0
+    bare.write_text("\n".join(",".join(map(str, row)) for row in logits))
+    assert commands.main(["assess", str(named), "--answer", str(bare), str(tmp_path / "x.csv")]) == 2
+    assert "expected a header (the classes, or" in capsys.readouterr().err

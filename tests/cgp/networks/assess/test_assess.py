@@ -4,6 +4,7 @@ import base64
 import copy
 import dataclasses
 import math
+import re
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -21,14 +22,17 @@ import cgp
 from cgp import assess, calibrate, convert
 from cgp.comparisons import Difference
 from cgp.networks.assess.claims import Detection
+from cgp.networks.assess.words import meanings
 from cgp.networks.detect.scores import Mahalanobis
 from cgp.networks.model.diagnostics import pooled_features
 from cgp.networks.predict.readout import GPReadout
 from cgp.networks.tasks import Classification
 from cgp.plotting.style import PALER
+from tests.cgp.helpers import is_whole
 from tests.cgp.networks.model.digits import digits, trained
 
 X, Y = digits()
+LONG = "a long name of a corrupted set with blur and noise"  # 50 letters
 
 
 @pytest.fixture(scope="module")
@@ -485,6 +489,9 @@ def test_nothing_is_recommended_for_few_labels_or_few_errors(report, labels, wro
         f"{labels} labels with {wrong} wrong answer{'s' * (wrong > 1)} say nothing of temperatures and posteriors: "
         "at least 20 with 5 are needed."
     )
+    assert "±" not in str(few)  # of so few an error says no more than the difference
+    assert not any("standard error" in text for text in meanings(few).values())
+    assert "NLL against as trained" in report.table()
 
 
 def detectors(*gains, plain=0.8, error=0.01, inputs=100, names=("energy", "entropy")):
@@ -520,6 +527,7 @@ def test_detection_is_one_table_of_scores_by_sets(report):
         (detectors((0.05, 0.01), (0.1, 0.06)), "energy", "use the energy: AUROC 0.850, against 0.800 for"),
         (detectors((0.031, 0.002), plain=0.015), None, "No score tells noise from in-distribution inputs: the best, "),
         (detectors((0.3, 0.01), plain=0.2, error=0.02), None, "the best, the energy, has AUROC 0.500."),
+        (detectors((-0.1, 0.01), plain=0.45), None, "from in-distribution inputs: the best, 1 - confidence, has"),
         (detectors((0.1, 0.01), inputs=19), None, "Too few of noise to compare scores: at least 20"),
         (detectors((0.85, np.inf), plain=0.1, inputs=1), None, "Too few of noise to compare scores"),
         (detectors((0.1, 0.01), names=["Mahalanobis"]), "Mahalanobis", "use the Mahalanobis distance: AUROC 0.900"),
@@ -626,17 +634,48 @@ def test_what_the_picture_says_is_said_once_and_covers_nothing(report):
 
 
 def test_the_risk_by_coverage_alone_is_no_wider_than_beside_detectors(report):
-    alone, beside = (dataclasses.replace(report, detection=each) for each in ({}, {"noise": detectors((0.1, 0.01))}))
-    widths = []
-    for shown in (alone, beside):
-        figure = shown.plot()
-        FigureCanvasAgg(figure).draw()
-        risk = figure.axes[-2]
-        widths.append(risk.get_window_extent().width)
-    assert widths[0] == pytest.approx(widths[1], rel=0.1)
-    risk, free = alone.plot().axes[-2:]
-    assert [text.get_text() for text in free.get_legend().get_texts()] == risk.get_legend_handles_labels()[1]
-    assert [text.get_text() for text in free.get_legend().get_texts()][1] == "as trained, 95 % interval"
+    """Panels of two methods fill a row with it, those of three a square, and none is left empty."""
+    likely = {"beyond": {"posterior + temperature": Difference(-1.0, 0.01)}, "least": dict.fromkeys(report.least, 0.1)}
+    for methods, shape in (({}, (1, 3)), (likely, (2, 2))):
+        widths = []
+        for detection in ({}, {"noise": detectors((0.1, 0.01))}):
+            figure = dataclasses.replace(report, detection=detection, **methods).plot()
+            FigureCanvasAgg(figure).draw()
+            risk = next(ax for ax in figure.axes if ax.get_ylabel() == "Error rate")
+            widths.append(risk.get_window_extent().width / figure.dpi)
+            if not detection:
+                assert len(figure.axes) == len(figure.subfigs) == math.prod(shape)
+                boxes = [part.bbox.extents / [*figure.bbox.size, *figure.bbox.size] for part in figure.subfigs]
+                assert {round((right - left) * shape[1]) for left, _, right, _ in boxes} == {1}
+                assert all(ax.get_window_extent().height > 1.5 * figure.dpi for ax in figure.axes)
+        assert widths[0] == pytest.approx(widths[1], rel=0.1) or methods  # three panels above leave more room
+
+
+@pytest.mark.parametrize(
+    ("count", "name", "are_three"),
+    [
+        *((count, LONG, False) for count in range(9)),
+        *((count, "noise", True) for count in range(4)),
+        *((count, LONG.replace(" ", "_"), count > 2) for count in (1, 2, 8)),
+    ],
+)
+def test_a_picture_is_whole_whatever_is_drawn(count, name, are_three, report):
+    """Without `bbox_inches="tight"`: every text within it, none on another's, and no panel too small to read."""
+    sets = [*report.detection.values()]
+    detection = {name if place == count - 1 else f"set {place}": sets[place % 3] for place in range(count)}
+    changed = {"beyond": {"posterior + temperature": Difference(-1.0, 0.01)}, "least": dict.fromkeys(report.least, 0.1)}
+    figure = dataclasses.replace(report, detection=detection, **(changed if are_three else {})).plot()
+    assert is_whole(figure)
+    sizes = [ax.get_window_extent().size / figure.dpi for ax in figure.axes]
+    assert min(width for width, _ in sizes) > 1.5
+    assert min(height for _, height in sizes) > (1.4 if count != 2 else 1.1)
+    if count:
+        panel = figure.axes[-1]
+        boxes = [text.get_window_extent() for text in panel.get_yticklabels()]
+        boxes += [panel.get_legend().get_window_extent()]
+        boxes += [text.get_window_extent() for text in (panel.title, panel._left_title) if text.get_text()]
+        assert not any(a.overlaps(b) for place, a in enumerate(boxes) for b in boxes[:place])
+    plt.close(figure)
 
 
 def test_every_detector_is_shown_beside_the_name_of_its_set(report):
@@ -781,3 +820,51 @@ def test_a_sentence_says_how_many_answers_are_right_and_claimed(report, shift, v
     told = dataclasses.replace(report, outcomes=report.outcomes | {"as trained": trained}).sentence
     assert f"As trained {correct.mean():.1%} of its answers are right, and it claims {confidence.mean():.1%}: " in told
     assert verdict in told
+
+
+def test_no_energy_is_compared_of_a_network_that_returns_probabilities():
+    """The energy of their logarithms is 0 but for rounding, whatever the input."""
+    network, x = nn.Sequential(nn.Linear(2, 3), nn.Softmax(-1)).double(), torch.randn(60, 2).double()
+    asked = {"output": "probabilities", "ood": {"far": x + 3.0}}
+    report = assess(network, [(x, torch.arange(60) % 3)], **asked)
+    assert list(report.detection["far"]) == ["1 - confidence", "entropy"]
+    with pytest.raises(ValueError, match="output='probabilities', got 'energy', of logits"):
+        assess(network, [(x, torch.arange(60) % 3)], compare=["energy"], **asked)
+
+
+def test_methods_without_a_gain_are_enumerated_with_one_and(report):
+    nothing = {name: Difference(0.0, 0.01) for name in ("posterior", "widest posterior", "GP read-out + temperature")}
+    said = dataclasses.replace(report, beyond=nothing, least=dict.fromkeys(report.least, 0.0), detection={}).sentence
+    change = r"\(NLL 0\.0000 ± 0\.0100 nats\)"
+    assert re.search(
+        rf"the posterior {change}, the posterior {change} and the GP read-out {change} show no gain\.", said
+    )
+
+
+class Bag(nn.Module):
+    """A classifier of numbered words."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(20, 8), nn.Linear(8, 3)
+
+    def forward(self, input_ids, attention_mask=None):
+        return self.head(self.words(input_ids).mean(1))
+
+
+def test_batches_of_words_are_other_inputs_as_they_are_data():
+    """A list of dicts, as a loader of transformers makes them; dicts of other names come as an iterator."""
+    torch.manual_seed(0)
+    model, ids = Bag(), torch.randint(20, (90, 6))
+    data = [{"input_ids": part, "labels": torch.arange(30) % 3} for part in ids[:60].split(30)]
+    batches = [{"input_ids": part} for part in ids[60:].split(15)]
+    found = assess(model, data, ood={"list": batches, "iterator": iter(batches)}, compare=["energy"])
+    assert found.detection["list"] == found.detection["iterator"]
+    other = [{"input_ids": torch.zeros(2, 3, 6, dtype=torch.long)}]
+    with pytest.raises(ValueError, match=r"ood\['x'\]: expected inputs as in data, .*; batches that are dicts come as"):
+        assess(model, data, ood={"x": other}, compare=["energy"])
+
+
+def test_training_data_with_next_to_no_labels_of_a_class_are_warned_of():
+    with pytest.warns(match="train: expected at least 2 labels of each class, got fewer of 7 of 10: a read-out"):
+        assess(trained(), [(X[800:1000], Y[800:1000])], train=[(X[:40], torch.arange(40) % 3)], compare=["GP variance"])

@@ -267,3 +267,19 @@ def test_a_state_dict_has_nothing_of_what_is_applied_and_saving_has(report, meth
     assert repr(again) == repr(advised)
     torch.save(advised, tmp_path / "whole.pt")
     assert repr(torch.load(tmp_path / "whole.pt", weights_only=False)) == repr(advised)
+
+
+@pytest.mark.parametrize("method", ["temperature", "GP read-out + temperature", "widest posterior"])
+def test_what_is_applied_is_scored_and_not_assessed_again(report, method):
+    """All that was fitted would be left out, unsaid; what predicts as trained, or was trained since, is assessed."""
+    fresh = [(X[1400:1500], Y[1400:1500])]
+    model = report.apply(trained(), method)
+    with pytest.raises(ValueError, match=r"got one that predicts by .+, which would be left out: cgp.predict\(model"):
+        assess(model, fresh)
+    assert set(predict(model, fresh).score()) >= {"nll", "ece"}
+    given = report.apply(trained(), "as trained")
+    first = assess(given, fresh, compare=["temperature"]).scores["as trained"]
+    tuned = copy.deepcopy(report.apply(trained(), "temperature"))
+    with torch.no_grad():
+        next(tuned.parameters()).add_(1e-3)
+    assert assess(tuned, fresh, compare=["temperature"]).scores["as trained"]["nll"] == pytest.approx(first["nll"], 0.1)

@@ -302,3 +302,14 @@ def test_a_regression_that_knows_ranks_or_sizes_of_errors_is_not_at_chance():
     model = WithVariance()
     nn.init.zeros_(model.mean.weight)
     assert not of_values(model, y, x, output=lambda out: out[0], noise=lambda out: out[1]).is_at_chance
+
+
+def test_a_regression_no_better_than_the_mean_of_the_values_is_said_to_be():
+    """Though its ranks are right, as where values are in other units."""
+    torch.manual_seed(0)
+    model, x = Tower().eval(), torch.randn(200, 4, 8)
+    with torch.no_grad():
+        y = model(x)
+    said = "It is no better than to predict that mean (are the values in the units and the order of the outputs?)."
+    assert said in of_values(model, 0.1 * y + 0.1 * torch.randn(200, 2), x).sentence
+    assert said not in of_values(model, y + 0.1 * torch.randn(200, 2), x).sentence

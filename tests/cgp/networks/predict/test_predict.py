@@ -419,3 +419,18 @@ def test_every_draw_finds_a_cache_as_it_was_given(make, layers):
     torch.testing.assert_close(prediction.draws, expected.expand(6, *expected.shape), atol=2e-3, rtol=0)
     with pytest.raises(ValueError, match="batch_size: expected None with a cache"):
         predict(model, inputs, 2, batch_size=1)
+
+
+def test_an_argument_that_predict_has_not_is_answered_with_the_nearest():
+    with pytest.raises(TypeError, match=r"predict: unexpected argument 'num_sample'; did you mean 'num_samples'\?"):
+        predict(nn.Linear(2, 2), torch.zeros(1, 2), num_sample=16)
+
+
+def test_one_example_of_a_network_with_batch_norm_is_answered_with_a_batch():
+    network = nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(16, 2))
+    expected = (
+        r"with examples along the first dimension \(x\[None\] of one example x\), got .* \(1, 4, 4\) \(expected 4D"
+    )
+    with pytest.raises(ValueError, match=expected):
+        predict(network, torch.zeros(1, 4, 4))
+    assert predict(network, torch.zeros(1, 1, 4, 4)).mean.shape == (1, 2)

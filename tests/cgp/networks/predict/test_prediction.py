@@ -12,6 +12,7 @@ from torch import nn
 from cgp import SparseCGPAttention, predict
 from cgp.networks.predict.prediction import TokenLayout, token_layout
 from cgp.networks.tasks.metrics import classification_scores
+from tests.cgp.helpers import is_whole
 from tests.cgp.networks.convert import hosts
 
 
@@ -119,7 +120,9 @@ def test_pictures():
     p, labels = prediction(), torch.arange(10) % 3
     assert p.plot(labels).get_ylabel() == "Accuracy"
     most = math.log(p.mean.shape[-1])
-    assert p.plot().get_xlabel() == f"Uncertainty (nats: 0 where sure, {most:.2g} where all classes are alike)"
+    ax = p.plot()
+    assert ax.get_xlabel() == f"Uncertainty (nats: 0 where sure,\n{most:.2g} where all classes are alike)"
+    assert is_whole(ax.figure)
     assert prediction("regression").plot().get_xlabel() == "Uncertainty (variance)"
 
 
