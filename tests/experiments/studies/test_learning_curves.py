@@ -57,7 +57,7 @@ def test_the_readme_has_the_figures_of_the_page():
     ]
     forms = "CGP (observations)", "Sparse CGP (observations)"
     one, three = (" and ".join(of_depth[form][0] for form in forms) for of_depth in rows)
-    assert f"after {one} of its steps with one layer, {three} with three." in readme
+    assert f"{one} of these steps with one layer, {three} with three." in readme
     times = sorted(float(of_depth[form][2]) for of_depth in rows for form in forms)
     assert f"after {times[0]:.1f} to {times[-1]:.1f} times softmax's processor time" in readme
 
