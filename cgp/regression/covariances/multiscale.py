@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,7 @@ ABSENT = -12.0  # logarithm of the loading of an output's process that it starts
 _FACTOR_SPREAD = 0.05  # between components, which would otherwise start with equal loadings
 _LONG_GAP = 0.1  # of the rows, from which on outputs are related if the others leave less than their variance
 _TOLD = 0.02  # of the variance; outputs of which the others leave less are related whatever the gaps
+_ALONE = 0.1  # of the variance; where the others leave less, outputs share no factors besides
 _TRIED = 1e-4  # ridge by which that is found; a choice among all takes seven times as long
 _RIDGE = 0.01  # of the covariance that relations start from, where none is better than means
 _NOISE, _SMALLEST_NOISE = 0.1, 1e-4  # initial, of what relations leave of a variance, and of a variance
@@ -63,9 +64,9 @@ class MultiScale(Structure):
 
     Args:
         num_scales: number of components, without the cycles.
-        num_factors: R, none for a single output, or the number of each component, without the cycles; None is 3, none
-            where outputs are found to be related, and chosen by hidden values for more than fifty outputs
-            (:func:`.factors_by_scale`).
+        num_factors: R, none for a single output, or the number of each component, without the cycles; None is 3, and
+            chosen by hidden values for more than fifty outputs (:func:`.factors_by_scale`). Where outputs are related
+            None is none, averaged with 3 if others leave a tenth of an output's variance or more.
         periods: periods of the cycles, in units of the input; "auto" detects up to three.
         related: whether outputs depend on each other by :class:`.Relations`, alike on all time scales, besides by
             factors; None is, for at most fifty outputs, by hidden stretches of them, and what is left of their
@@ -124,18 +125,29 @@ class MultiScale(Structure):
             told = several and not long and _hidden(observations, [_TRIED]).left < _TOLD
             found = _hidden(observations) if long or told else Ridge(_RIDGE, 1.0)
             related = found.left < 1.0
-            factors = 0 if related and self.num_factors is None else self.num_factors
             ridge = self.ridge or (found.value if related else None)
-            return replace(self, related=related, ridge=ridge, num_factors=factors).resolved(observations)
+            return replace(self, related=related, ridge=ridge, num_factors=self._beside(found)).resolved(observations)
         if self.related and self.ridge is None and observations.num_outputs > 1:
             found = _hidden(observations)
-            return replace(self, ridge=found.value if found.left < 1.0 else _RIDGE).resolved(observations)
+            ridge = found.value if found.left < 1.0 else _RIDGE
+            return replace(self, ridge=ridge, num_factors=self._beside(found)).resolved(observations)
         if isinstance(self.periods, str):
             order = np.argsort(observations.inputs[:, 0], kind="stable")
             seen = observations.observed.any(axis=0)
             periods = strongest_periods(observations.inputs[order, 0], observations.values[order][:, seen])
             return replace(self, periods=tuple(periods))
         return replace(self, periods=tuple(float(period) for period in self.periods))
+
+    def _beside(self, found: Ridge) -> int | Sequence[int] | None:
+        """The number of factors besides relations, None if an average of none and some."""
+        return 0 if self.num_factors is None and found.left < _ALONE else self.num_factors
+
+    def variants(self, observations: Observations) -> Mapping[str, Structure]:
+        """Relations alone, and besides factors, where both are averaged."""
+        if not self.related or self.num_factors is not None or observations.num_outputs == 1:
+            return {self.name: self}
+        both = replace(self, num_factors=0), replace(self, num_factors=_FACTORS)
+        return dict(zip((self.name, f"{self.name} with factors"), both, strict=True))
 
     def covariance(self, observations: Observations, kernel: str | Kernel) -> AdditiveKernel:
         """The covariance of rows, its time scales between the lags and the span of the observations."""

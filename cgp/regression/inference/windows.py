@@ -19,7 +19,7 @@ from cgp.kernels.base_kernels import base_gram
 from cgp.kernels.canonical_kernel import noise_of_rows
 from cgp.regression.covariances.multiscale import ABSENT
 from cgp.regression.covariances.rows import grid_covariances
-from cgp.regression.covariances.structure import count
+from cgp.regression.covariances.structure import Structure, count
 from cgp.regression.covariances.wide import WIDE
 from cgp.regression.observations import Grid, Observations
 from cgp.regression.solvers.choice import Cost, Problem, Solver
@@ -72,22 +72,20 @@ class Windows(Inference):
         return self.num_steps
 
     def expected_steps(self, setting: Setting) -> int:
-        """As many as there are windows."""
-        return self.num_windows(setting)
+        """As many as there are windows, of each variant of the structure."""
+        return self.num_windows(setting) * len(setting.candidates)
 
     def cost(self, setting: Setting) -> Cost:
-        """The cost of the windows, and of a filter over all rows."""
-        problem, outputs = setting.problem(setting.structure), setting.observations.num_outputs
-        seconds = self.num_windows(setting) * _window_seconds(problem, outputs) + self.pass_seconds(setting)
-        seconds *= _SUMMED if problem.num_sums else 1.0
-        return Cost(seconds, problem.num_inputs * (2000.0 + 16.0 * _expected_states(problem.covariance) * outputs))
+        """The cost of the windows, and of a filter over all rows, of each variant of the structure."""
+        problems, outputs = _problems(setting), setting.observations.num_outputs
+        seconds = self.num_windows(setting) * sum(_window_seconds(each, outputs) for each in problems)
+        seconds = (seconds + self.pass_seconds(setting)) * (_SUMMED if problems[0].num_sums else 1.0)
+        states = sum(_expected_states(each.covariance) for each in problems)
+        return Cost(seconds, problems[0].num_inputs * (2000.0 * len(problems) + 16.0 * states * outputs))
 
     def pass_seconds(self, setting: Setting) -> float:
-        """The chain smoothed to its end."""
-        problem, square = setting.problem(setting.structure), 1e-7 if setting.observations.num_outputs > WIDE else 1e-8
-        states = _expected_states(problem.covariance)
-        outputs_alone = _ALONE if _has_uncertain_loadings(problem) else 1.0
-        return outputs_alone * problem.num_inputs * (5e-5 + 2e-6 * states + square * states**2)
+        """The chains smoothed to their end."""
+        return sum(_pass_seconds(problem) for problem in _problems(setting))
 
     @one_thread()
     def pace(self, setting: Setting) -> float:
@@ -96,7 +94,8 @@ class Windows(Inference):
         if given.sums is not None:
             return 1.0
         with seeded(0):
-            model = setting.built(SeriesCorrelatedGPRegression, setting.covariance(setting.structure)).eval()
+            problem = _problems(setting)[0]
+            model = setting.built(SeriesCorrelatedGPRegression, problem.covariance).eval()
         numbers = given.grid.numbers(given.num_outputs)
         windows = WindowSampler(numbers >= 0, 0)
         drawn = [windows.draw() for _ in range(3)]
@@ -106,15 +105,22 @@ class Windows(Inference):
             (evidence / count).backward()
             drawn.append(drawn.pop(0))
 
-        return measured_seconds(step) / _window_seconds(setting.problem(setting.structure), given.num_outputs)
+        return measured_seconds(step) / _window_seconds(problem, given.num_outputs)
 
     def fit(self, setting: Setting, seed: int, progress: Progress | None = None) -> Fits:
-        """Learn from windows, and return a model in linear time."""
-        problem = setting.problem(setting.structure)
+        """Learn from windows, and return models in linear time, one of each variant of the structure."""
+        structures = list(setting.candidates.values())
+        models, fits = zip(*(self._fitted(setting, each, seed, progress) for each in structures), strict=True)
+        return Fits(list(models), structures, fits[0], {}, {})
+
+    def _fitted(
+        self, setting: Setting, structure: Structure, seed: int, progress: Progress | None
+    ) -> tuple[RegressionModel, Fit]:
+        problem = setting.problem(structure)
         is_uncertain = _has_uncertain_loadings(problem)
         solver: Solver = UncertainLoadingsRegression if is_uncertain else SeriesCorrelatedGPRegression
         solver = SummedSeriesRegression if problem.num_sums else solver
-        model = setting.model(setting.structure, solver)
+        model = setting.model(structure, solver)
         if model.num_processes <= WIDE:  # others start with noises of their own
             model.likelihood.noise = starting_noise(setting.observations, model.likelihood.noise)
         fit = fit_windows(model, num_steps=self.num_windows(setting), seed=seed, progress=progress)
@@ -124,7 +130,17 @@ class Windows(Inference):
             model.learn_uncertainty()
         if setting.observations.bins:
             fit_silent(model, setting.observations.bins, float(setting.observations.grid.inputs[:, 0].diff().median()))
-        return Fits([model], [setting.structure], fit, {}, {})
+        return model, fit
+
+
+def _problems(setting: Setting) -> list[Problem]:
+    return [setting.problem(structure) for structure in setting.candidates.values()]
+
+
+def _pass_seconds(problem: Problem) -> float:
+    outputs, states = problem.covariance.kernels[0].num_processes, _expected_states(problem.covariance)
+    outputs_alone = _ALONE if _has_uncertain_loadings(problem) else 1.0
+    return outputs_alone * problem.num_inputs * (5e-5 + 2e-6 * states + (1e-7 if outputs > WIDE else 1e-8) * states**2)
 
 
 def _has_uncertain_loadings(problem: Problem) -> bool:
