@@ -40,6 +40,7 @@ _FACTOR_SPREAD = 0.05  # between components, which would otherwise start with eq
 _LONG_GAP = 0.1  # of the rows, from which on outputs are related if the others leave less than their variance
 _TOLD = 0.02  # of the variance; outputs of which the others leave less are related whatever the gaps
 _ALONE = 0.1  # of the variance; where the others leave less, outputs share no factors besides
+_LONGEST_GAP = 0.5  # of the rows, from which on values do not tell on which factors an output depends besides
 _TRIED = 1e-4  # ridge by which that is found; a choice among all takes seven times as long
 _RIDGE = 0.01  # of the covariance that relations start from, where none is better than means
 _NOISE, _SMALLEST_NOISE = 0.1, 1e-4  # initial, of what relations leave of a variance, and of a variance
@@ -66,7 +67,7 @@ class MultiScale(Structure):
         num_scales: number of components, without the cycles.
         num_factors: R, none for a single output, or the number of each component, without the cycles; None is 3, and
             chosen by hidden values for more than fifty outputs (:func:`.factors_by_scale`). Where outputs are related
-            None is none, averaged with 3 if others leave a tenth of an output's variance or more.
+            None is none, averaged with 3 if others leave a tenth of a variance or more and no gap is half of the rows.
         periods: periods of the cycles, in units of the input; "auto" detects up to three.
         related: whether outputs depend on each other by :class:`.Relations`, alike on all time scales, besides by
             factors; None is, for at most fifty outputs, by hidden stretches of them, and what is left of their
@@ -121,16 +122,12 @@ class MultiScale(Structure):
             return replace(self, num_factors=counts).resolved(observations)
         if self.related is None:
             several = any(self._shared) and 1 < observations.num_outputs <= WIDE
-            long = several and _has_long_gap(observations)
+            long = several and _has_gap(observations, _LONG_GAP)
             told = several and not long and _hidden(observations, [_TRIED]).left < _TOLD
             found = _hidden(observations) if long or told else Ridge(_RIDGE, 1.0)
-            related = found.left < 1.0
-            ridge = self.ridge or (found.value if related else None)
-            return replace(self, related=related, ridge=ridge, num_factors=self._beside(found)).resolved(observations)
+            return self._decided(found, found.left < 1.0, observations)
         if self.related and self.ridge is None and observations.num_outputs > 1:
-            found = _hidden(observations)
-            ridge = found.value if found.left < 1.0 else _RIDGE
-            return replace(self, ridge=ridge, num_factors=self._beside(found)).resolved(observations)
+            return self._decided(_hidden(observations), True, observations)
         if isinstance(self.periods, str):
             order = np.argsort(observations.inputs[:, 0], kind="stable")
             seen = observations.observed.any(axis=0)
@@ -138,9 +135,12 @@ class MultiScale(Structure):
             return replace(self, periods=tuple(periods))
         return replace(self, periods=tuple(float(period) for period in self.periods))
 
-    def _beside(self, found: Ridge) -> int | Sequence[int] | None:
-        """The number of factors besides relations, None if an average of none and some."""
-        return 0 if self.num_factors is None and found.left < _ALONE else self.num_factors
+    def _decided(self, found: Ridge, related: bool, observations: Observations) -> MultiScale:
+        """The same with relations or not, and with no factors besides where relations stand alone."""
+        ridge = (found.value if found.left < 1.0 else _RIDGE) if related else None
+        alone = related and (found.left < _ALONE or _has_gap(observations, _LONGEST_GAP))
+        factors = 0 if alone and self.num_factors is None else self.num_factors
+        return replace(self, related=related, ridge=self.ridge or ridge, num_factors=factors).resolved(observations)
 
     def variants(self, observations: Observations) -> Mapping[str, Structure]:
         """Relations alone, and besides factors, where both are averaged."""
@@ -236,13 +236,13 @@ def _hidden(observations: Observations, ridges: Sequence[float] = RIDGES) -> Rid
     return ridge_by_hidden_stretches(observations.standardised().table, ridges)
 
 
-def _has_long_gap(observations: Observations) -> bool:
-    """Whether an output that has values lacks a tenth of the rows where any was observed, in one piece."""
+def _has_gap(observations: Observations, share: float) -> bool:
+    """Whether an output that has values lacks a share of the rows where any was observed, in one piece."""
     _, places = np.unique(observations.inputs[:, 0], return_inverse=True)
     known = [np.unique(places[seen]) for seen in observations.observed.T if seen.any()]
     rows = np.unique(np.concatenate(known))
     gaps = [np.diff(np.searchsorted(rows, each), prepend=-1, append=len(rows)).max() - 1 for each in known]
-    return bool(max(gaps) >= max(int(_LONG_GAP * len(rows)), 1))
+    return bool(max(gaps) >= max(int(share * len(rows)), 1))
 
 
 def start_at_factors(covariance: AdditiveKernel, correlation: Tensor) -> None:
