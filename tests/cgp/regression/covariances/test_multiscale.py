@@ -148,14 +148,41 @@ def test_noise_of_related_outputs_starts_at_a_tenth_of_what_is_left():
     np.testing.assert_allclose(noise, np.maximum(0.1 * np.array(left), 1e-4), rtol=1e-6)
 
 
-@pytest.mark.parametrize(("given", "kept"), [(None, 0), (2, 2), ((1,) * 5, (1,) * 5)])
-def test_related_outputs_share_factors_only_where_these_are_given(given: object, kept: object):
+def in_common(noise: float, gap: slice):
     generator = np.random.default_rng(0)
-    y = generator.normal(size=(100, 1)).cumsum(0) + generator.normal(size=(100, 3))
-    y[10:90, 1] = np.nan
-    resolved = MultiScale(num_factors=given).resolved(Observations(np.arange(100.0)[:, None], y))
+    y = generator.normal(size=(100, 1)).cumsum(0) + noise * generator.normal(size=(100, 3))
+    y[gap, 1] = np.nan
+    return Observations(np.arange(100.0)[:, None], y)
+
+
+@pytest.mark.parametrize(
+    ("noise", "gap", "counts"),
+    [
+        (0.2, slice(10, 30), [0]),  # others leave less than a tenth
+        (5.0, slice(10, 30), [0, 3]),
+        (5.0, slice(10, 59), [0, 3]),
+        (5.0, slice(10, 60), [0]),  # half of the rows
+        (5.0, slice(0), [None]),  # not related
+    ],
+)
+@pytest.mark.parametrize("related", [None, True])
+def test_relations_are_averaged_with_and_without_factors(noise, gap, counts, related):
+    given = in_common(noise, gap)
+    resolved = MultiScale(related=related).resolved(given)
+    if related:
+        counts = [0, 3] if counts == [None] else counts
+    variants = list(resolved.variants(given).values())
+    assert [each.num_factors for each in variants] == counts
+    assert all(each.related is (counts != [None]) and each.ridge == resolved.ridge for each in variants)
+
+
+@pytest.mark.parametrize("count", [2, (1,) * 5])
+def test_relations_are_beside_the_factors_that_are_asked_for(count: object):
+    given = in_common(5.0, slice(10, 30))
+    resolved = MultiScale(num_factors=count).resolved(given)
     assert resolved.related
-    assert resolved.num_factors == kept
+    assert list(resolved.variants(given).values()) == [resolved]
+    assert resolved.num_factors == count
 
 
 @pytest.mark.parametrize(

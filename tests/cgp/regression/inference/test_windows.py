@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from cgp.regression import CorrelatedGPRegressor
 from cgp.regression.covariances.multiscale import MultiScale, start_at_factors
 from cgp.regression.inference.setting import Setting
 from cgp.regression.inference.windows import (
@@ -127,7 +128,7 @@ def test_a_relation_of_six_columns_is_known_beyond_a_short_stretch():
     given, errors = Observations(np.arange(200.0)[:, None], y).standardised(), {}
     outputs, places = given.units.outputs, every_process(torch.as_tensor(given.inputs[hidden]), 7)[:, -1]
     for related in (True, False):
-        structure = MultiScale(num_scales=3, periods=(), related=related)
+        structure = MultiScale(num_scales=3, num_factors=0 if related else 3, periods=(), related=related)
         (model,) = Windows(num_steps=300).fit(Setting(given, structure), seed=0).models
         with torch.no_grad():
             mean, variance = (each.numpy() for each in model.moments(places, noisy=True))
@@ -135,3 +136,32 @@ def test_a_relation_of_six_columns_is_known_beyond_a_short_stretch():
         errors[related] = np.sqrt(np.mean(error**2))
         assert np.mean(np.abs(error) < 1.96 * np.sqrt(variance)) > 0.9
     assert errors[True] < 0.5 * errors[False]
+
+
+def test_relations_alone_and_beside_factors_are_a_mixture(tmp_path):
+    """Of both fits, with equal weights, in the time of both; a file has both."""
+    x, rng = np.arange(80.0)[:, None], np.random.default_rng(0)
+    y = rng.normal(size=(80, 1)).cumsum(0) + rng.normal(size=(80, 3)) * [1.0, 1.5, 2.0]
+    y[20:40, 1] = np.nan
+
+    def fitted(count):
+        structure = MultiScale(num_scales=2, num_factors=count, periods=(), related=True, ridge=0.05)
+        return CorrelatedGPRegressor(structure=structure, inference=Windows(num_steps=5), random_state=0).fit(x, y)
+
+    mixture, alone, beside = fitted(None), fitted(0), fitted(3)
+    means, deviations = zip(*(each.predict(x, return_std=True) for each in (alone, beside)), strict=True)
+    mean, sd = mixture.predict(x, return_std=True)
+    np.testing.assert_allclose(mean, np.mean(means, axis=0), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(sd, np.sqrt(np.mean(np.square(deviations), axis=0) + np.var(means, axis=0)), rtol=1e-8)
+    mixture.save(tmp_path)
+    np.testing.assert_array_equal(CorrelatedGPRegressor.load(tmp_path).predict(x), mean)
+
+
+def test_a_variant_more_is_counted_in_what_a_fit_is_expected_to_take():
+    x, y = np.arange(200.0)[:, None], np.random.default_rng(0).normal(size=(200, 4))
+    costs = {}
+    for count in (None, 0, 3):
+        structure = MultiScale(num_factors=count, periods=(), related=True, ridge=0.05)
+        setting, fit = Setting(Observations(x, y).standardised(), structure), Windows()
+        costs[count] = np.array([*fit.cost(setting), fit.pass_seconds(setting), fit.expected_steps(setting)])
+    np.testing.assert_allclose(costs[None], costs[0] + costs[3], rtol=1e-12)
