@@ -8,7 +8,7 @@ import warnings
 __all__ = ["is_inside_cgp", "warn_user"]
 
 # Packages whose lines say nothing to a user: they call cgp, or wrap what it defines
-_BETWEEN = {"cgp", "contextlib", "gpytorch", "joblib", "sklearn", "torch"}
+_BETWEEN = {"cgp", "contextlib", "gpytorch", "joblib", "linear_operator", "sklearn", "torch"}
 
 
 def warn_user(text: str | Warning, category: type[Warning] = UserWarning) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from cgp.functional.gaussians import Gaussian
 from cgp.functional.kernels import CANONICAL, Canonical, canonical
+from cgp.functional.linalg import may_read
 from cgp.operators import LazyMultivariateNormal, shared_covariance
 from cgp.spelling import meant
 from cgp.variational.loss_terms import LossTerm
@@ -72,7 +73,9 @@ class _LogDiagonal:
 class GaussianProcessAttention(Attention):
     """Base of the blocks whose head outputs are Gaussian-process posteriors.
 
-    A subclass defines :meth:`gaussian`, a lazily evaluated posterior, and its loss terms.
+    A subclass defines :meth:`gaussian`, a lazily evaluated posterior, and its loss terms. Tokens that are not finite
+    and not padding raise ValueError on the CPU; on an accelerator, which would have to be waited for, an exact block
+    raises where it factorises, the others return NaN.
 
     Args:
         kernel: name of the canonical covariance, or a kernel of GPyTorch over the s channels of a head.
@@ -106,6 +109,16 @@ class GaussianProcessAttention(Attention):
     def noise(self) -> Tensor | float:
         """Observation variance."""
         return self._noise
+
+    def project(
+        self, query: Tensor, key: Tensor | EncodedKeys | None = None, value: Tensor | None = None, **masks: Any
+    ) -> AttentionInputs:
+        """As of :class:`Attention`; raises ValueError on the CPU if projected tokens are not finite."""
+        tokens = super().project(query, key, value, **masks)
+        for x in {id(x): x for x in (tokens.q, tokens.k, tokens.v)}.values():
+            if x.device.type == "cpu" and may_read(x) and not (x.detach().sum().isfinite() or x.isfinite().all()):
+                raise ValueError(_not_finite(x, self.in_proj.weight))
+        return tokens
 
     def attend(self, tokens: AttentionInputs) -> Tensor:
         """The mean of the heads, or a draw; registers the loss terms in training."""
@@ -184,6 +197,15 @@ class GaussianProcessAttention(Attention):
     def _add_loss(self, name: str, value: Tensor, kind: str) -> None:
         """Update one loss term, which the objective adds."""
         self.update_added_loss_term(name, LossTerm(value, kind))
+
+
+def _not_finite(projected: Tensor, weight: Tensor) -> str:
+    """What is wrong with projected tokens ``(*batch, h, N, s)`` that are not all finite."""
+    wrong = ~projected.isfinite().all(-1).all(-2)
+    cause = "leave these out by key_padding_mask, or put numbers in their place"
+    if not weight.isfinite().all():
+        cause = "the block's weights are not finite either, as after too large a step of training"
+    return f"tokens: expected finite ones, got NaN or infinity in {int(wrong.sum())} of {wrong.numel()}: {cause}"
 
 
 def _covariance(posterior: Gaussian) -> LinearOperator:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import IndexKernel, Kernel
 from gpytorch.lazy import LazyEvaluatedKernelTensor
+from gpytorch.lazy.lazy_evaluated_kernel_tensor import recall_grad_state
 from gpytorch.likelihoods import Likelihood
 from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
 from linear_operator import LinearOperator
 from linear_operator.operators import AddedDiagLinearOperator
-from torch import Tensor
+from linear_operator.utils.memoize import cached
+from torch import Tensor, nn
 
 from cgp.operators.dense_covariance import described
 from cgp.operators.markov import MarkovLinearOperator
@@ -22,11 +24,15 @@ from cgp.operators.markov_posterior import MarkovPosteriorLinearOperator
 from cgp.operators.markov_promised import PromisedMarkovLinearOperator
 from cgp.operators.missing import check_numbers, known_rows
 from cgp.statespace.moments import posterior_moments
+from cgp.warning import warn_user
 
 from .markov_memory import Known, MarkovMemory, MemoryPosterior
 from .markov_rows import Layout, layout_of, line_of, markov_terms
 
 __all__ = ["Markov", "MarkovPredictionStrategy"]
+
+_M = TypeVar("_M", bound=nn.Module)
+_MANY = 2000  # rows from which the dense covariance of a sum takes seconds
 
 
 class MarkovPredictionStrategy(DefaultPredictionStrategy):
@@ -137,8 +143,11 @@ class Markov(Kernel):
     Means and variances of predictions have gradients by all parameters and by new inputs that require them, in linear
     time, too; second derivatives raise RuntimeError, the dense kernel has them.
 
+    In a sum or product write ``Markov`` first, ``Markov(a) + b``, or around all of it, ``Markov(a + b)``: ``b +
+    Markov(a)`` is GPyTorch's, and dense. It warns from 2,000 rows.
+
     Args:
-        base_kernel: the kernel.
+        base_kernel: the kernel; ``Markov`` within it is as without.
 
     Raises:
         ValueError: if it is no kernel, or a part of it no Markov process.
@@ -154,9 +163,10 @@ class Markov(Kernel):
     def __init__(self, base_kernel: Kernel) -> None:
         if not isinstance(base_kernel, Kernel):
             raise ValueError(f"base_kernel: expected a kernel, such as MaternKernel(nu=1.5), got {base_kernel!r}")
-        layout = layout_of(_base(base_kernel))
+        plain = _plain(base_kernel)
+        layout = layout_of(plain)
         super().__init__()
-        self.base_kernel: Kernel = _base(base_kernel)
+        self.base_kernel: Kernel = plain
         self._layout = layout
 
     @property
@@ -211,6 +221,12 @@ class Markov(Kernel):
         """As :meth:`gpytorch.kernels.Kernel.__call__`; times the covariance of an ``IndexKernel`` it stays linear."""
         covariance = super().__call__(*args, **kwargs)
         if not isinstance(covariance, LazyEvaluatedKernelTensor):
+            if isinstance(covariance, LinearOperator) and min(covariance.shape[-2:]) >= _MANY:
+                warn_user(
+                    f"Markov: {min(covariance.shape[-2:])} rows in a sum or product that is no Markov kernel, so that "
+                    "linear time is lost; write Markov(...) first or around all of it; where another part is no Markov "
+                    "process, leave Markov out, which is faster"
+                )
             return covariance
         return _InputCovariance(
             covariance.x1, covariance.x2, kernel=self, last_dim_is_batch=covariance.last_dim_is_batch
@@ -224,11 +240,11 @@ class Markov(Kernel):
 
     def __add__(self, other: Kernel) -> Kernel:
         """The sum, of linear time if it is a Markov process on one line of rows; else GPyTorch's, which is dense."""
-        return _joined(self.base_kernel + _base(other)) or super().__add__(other)
+        return _joined(self.base_kernel + _plain(other)) or super().__add__(other)
 
     def __mul__(self, other: Kernel) -> Kernel:
         """The product, likewise."""
-        return _joined(self.base_kernel * _base(other)) or super().__mul__(other)
+        return _joined(self.base_kernel * _plain(other)) or super().__mul__(other)
 
 
 def _any_requires_grad(tensors: Iterable[Tensor]) -> bool:
@@ -239,6 +255,12 @@ class _InputCovariance(LazyEvaluatedKernelTensor):
     """The covariance of inputs: its product with that of outputs is the covariance of rows (input, output)."""
 
     __repr__ = described
+
+    @cached(name="kernel_eval")  # type: ignore[untyped-decorator]
+    @recall_grad_state  # type: ignore[untyped-decorator]
+    def evaluate_kernel(self) -> LinearOperator:
+        """The covariance as an operator of linear time: by ``forward``, as it is no part of another kernel."""
+        return self.kernel.forward(self.x1, self.x2, last_dim_is_batch=self.last_dim_is_batch, **self.params)
 
     def _mul_matrix(self, other: LinearOperator | Tensor) -> LinearOperator:
         of_outputs = isinstance(other, LazyEvaluatedKernelTensor) and isinstance(other.kernel, IndexKernel)
@@ -268,5 +290,12 @@ def _joined(kernel: Kernel) -> Markov | None:
         return None
 
 
-def _base(kernel: Kernel) -> Kernel:
-    return kernel.base_kernel if isinstance(kernel, Markov) else kernel
+def _plain(module: _M) -> _M:
+    """The kernel without ``Markov`` in it, with the same parameters."""
+    if isinstance(module, Markov):
+        return module.base_kernel
+    if not any(isinstance(part, Markov) for part in module.modules()):
+        return module
+    plain: _M = object.__new__(type(module))
+    vars(plain).update(vars(module), _modules={name: _plain(part) for name, part in module.named_children()})
+    return plain

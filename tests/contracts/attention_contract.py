@@ -93,6 +93,19 @@ class AttentionContract:
             block(x, key_padding_mask=mask)[~mask], block(poisoned, key_padding_mask=mask)[~mask]
         )
 
+    def test_tokens_that_are_not_finite_are_refused_on_the_cpu(self):
+        block, x = self.block().eval(), self.tokens(2)
+        x[0, 1, 0] = torch.nan
+        if not block.stochastic:
+            assert block(x)[0].isnan().all()
+            return
+        with pytest.raises(ValueError, match=r"tokens: .* in 1 of \d+: leave these out by key_padding_mask"):
+            block(x)
+        with torch.no_grad():
+            block.in_proj.weight.fill_(torch.nan)
+        with pytest.raises(ValueError, match="the block's weights are not finite either"):
+            block(self.tokens(2))
+
     def test_fully_padded_sequences_are_finite(self):
         block, x = self.block(), self.tokens(2)
         mask = torch.zeros(2, NUM_TOKENS, dtype=torch.bool)

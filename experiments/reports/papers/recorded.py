@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,8 +10,6 @@ from experiments.reports.papers.tidy import Row
 
 __all__ = ["with_recorded"]
 
-_NAMES = {" (MSP)": "", "(concat.)": "(concatenation)", "(add.)": "(addition)"}
-"""What the pages call methods, and tables of runs do."""
 _PAGES = Path(__file__).parents[3] / "docs" / "results" / "papers"
 
 
@@ -51,8 +48,7 @@ def _lines(page: str) -> Iterator[_Line]:
         quantity = parts[0].replace(", reduced", "") or quantity
         if parts[5].isdigit():
             numbers = tuple(notes[number] for number in _numbers(parts[7]))
-            label = reduce(lambda text, name: text.replace(*name), _NAMES.items(), parts[1])
-            yield _Line(quantity, label, parts[3], parts[5], parts[6], numbers)
+            yield _Line(quantity, parts[1], parts[3], parts[5], parts[6], numbers)
 
 
 def _numbers(ranges: str) -> Iterator[str]:

@@ -537,6 +537,28 @@ def test_sums_and_products_of_gpytorch_are_the_dense_ones(join, other, is_first)
     CLOSE(*(each.variance for each in predicted))
 
 
+@pytest.mark.parametrize("join", [operator.add, operator.mul])
+def test_markov_around_a_sum_with_markov_is_linear(join):
+    x, y, new = data("matern32")
+    parts = [ScaleKernel(MaternKernel(nu=nu)) for nu in (0.5, 1.5)]
+    nested = Markov(ScaleKernel(join(parts[0], Markov(parts[1]))))
+    dense, linear = (Model(x, y, kernel, GaussianLikelihood()).eval() for kernel in (ScaleKernel(join(*parts)), nested))
+    with torch.no_grad():
+        CLOSE(linear(new).variance, dense(new).variance)
+    assert {id(part) for part in parts[1].parameters()} < {id(part) for part in nested.parameters()}
+
+
+def test_a_dense_sum_with_markov_says_how_to_write_it(monkeypatch):
+    monkeypatch.setattr(markov, "_MANY", 20)
+    x, matern = times(20), MaternKernel(nu=1.5)
+    with pytest.warns(UserWarning, match="20 rows in a sum or product .* write Markov.* first") as caught:
+        (matern + Markov(matern))(x).evaluate_kernel()
+    assert caught[0].filename == __file__
+    for kernel in (Markov(matern), Markov(matern) + matern, ScaleKernel(Markov(matern))):  # pytest refuses warnings
+        kernel(x).evaluate_kernel()
+    (matern + Markov(matern))(x[1:]).evaluate_kernel()
+
+
 def test_products_over_other_features_are_the_dense_ones():
     """Of GPyTorch's; they are dense at once, where GPyTorch would factor both covariances."""
     x, new = (torch.rand(count, 2) for count in (40, 7))

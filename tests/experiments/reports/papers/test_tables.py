@@ -13,6 +13,7 @@ from experiments.reports.papers import TABLES, table, tables
 from experiments.reports.papers.recorded import with_recorded
 from experiments.reports.papers.tables import markdown, pivots
 from experiments.reports.papers.tidy import Row
+from experiments.runs.rows import label_of, row_names
 from tests.experiments.reports.saved import confident, find_runs, write_run
 
 SPEC = TABLES["cgpt-I"]
@@ -117,6 +118,17 @@ def test_every_recorded_number_beside_a_printed_one_is_shown(page):
     shown = [row for row in rows if not math.isnan(row.ours + row.printed)]
     assert len(shown) == len(both)
     assert any(not math.isnan(row.ours) for row in rows)
+
+
+@pytest.mark.parametrize("page", sorted(PAPERS.glob("*-*.md")))
+def test_recorded_pages_have_the_names_that_the_command_writes(page):
+    text = page.read_text(encoding="utf-8")
+    assert f"# {tables._caption(TABLES[page.stem.removesuffix('-pooled').removesuffix('-short')])}\n" in text
+    plain = {label_of(row.partition("/")[2]) for row in row_names("*/*")}
+    methods = plain | {f"Ensemble of {name}" for name in plain}
+    known = methods | {f"{name}, temperature" for name in methods}
+    lines = [line.split("|") for line in text.splitlines() if line.count("|") == 9]
+    assert {line[2].strip() for line in lines[2:]} <= known
 
 
 def test_printed_numbers_need_no_runs_but_files_do(tmp_path, capsys):
