@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -235,8 +234,9 @@ def _write_sums(
         heads = _WITH_ERRORS + (_ENDS if ends else ())
         if len(columns) > 1:
             heads = tuple(head.replace("{}", f"{{}} {how}") for head in heads)
-        count = len(table.frame) / len(found.value) if how == "mean" else np.inf  # known better than each reading
-        frames.append(_beside([part[names] for part in (*found, *ends)], heads, table, path, count))
+        is_known_better = how == "mean" and len(table.frame) > len(found.value)  # than each reading
+        more = 1 if is_known_better else 0
+        frames.append(_beside([part[names] for part in (*found, *ends)], heads, table, path, more))
         absent = found.absent
     frame = pd.concat(frames, axis=1)
     if absent.any():
@@ -249,8 +249,8 @@ def _write_rows(parts: Any, table: Any, path: Path, heads: tuple[str, ...]) -> N
     table.write_answer(_beside([*parts][: len(heads)], heads, table, path), path, is_of_rows=True)
 
 
-def _beside(parts: list[Any], heads: tuple[str, ...], table: Any, path: Path, count: float = math.inf) -> Any:
-    """A frame of parts by their heads, those of a column beside each other, means of many readings with more digits."""
+def _beside(parts: list[Any], heads: tuple[str, ...], table: Any, path: Path, more: int = 0) -> Any:
+    """A frame of parts by their heads, those of a column beside each other, with more digits than its readings."""
     import numpy as np
     import pandas as pd
 
@@ -258,7 +258,7 @@ def _beside(parts: list[Any], heads: tuple[str, ...], table: Any, path: Path, co
     for name in parts[0]:
         digits = table.precision(name)
         errors = np.zeros(len(parts[0])) if heads == _ENDS else np.nan_to_num(np.asarray(parts[1][name]))
-        least = digits.least(np.hypot(errors, digits.rounding / np.sqrt(count)))
+        least, digits = digits.least(errors), digits.longer(more)
         for head, part in zip(heads, parts, strict=True):
             cells = _cells((digits.write(each, least) for each in part[name].fillna(0.0)), digits, path)
             columns[head.format(name)] = pd.Series(cells, part.index).mask(part[name].isna().to_numpy())

@@ -43,6 +43,7 @@ _DATES = {  # formats of ticks' two lines, by the finest unit in which one is no
     "year": ("%Y", ""),
 }
 _BAND: dict[str, Any] = {"color": _FILLED, "alpha": 0.25, "lw": 0.0}
+_BAR: dict[str, Any] = {"color": _FILLED, "alpha": 0.4, "lw": 1.0}  # an interval of a short gap
 _THIN_BAND = _BAND | {"lw": 1.0}  # of a long table, where a row is no wider than the outline
 
 
@@ -219,6 +220,7 @@ def _panels(figure: FigureBase | None, names: list[str], overview: float = 0.0) 
         axes.append(new_axes(figure.add_subplot(place, sharex=axes[0] if axes else None)))
         axes[-1].set_title(names[p], loc="left", pad=_PAD)
         axes[-1].tick_params(labelbottom=p + across >= columns)
+        axes[-1].xaxis.set_in_layout(p + across < columns or p // across == (columns - 1) // across)  # below it is room
         axes[-1].locator_params(axis="y", nbins=4)
     return axes
 
@@ -317,25 +319,34 @@ def _edges(x: Array, starts: Array) -> Array:
 def _filled_column(ax: Axes, x: Array, values: Array, low: Array, high: Array, missing: Array) -> None:
     """What was observed as a line with dots, and across gaps the mean, as such a line, with its band.
 
-    In a long table dots would cover the lines: only the middle of a gap has one that is no wider than it, of a column
-    with few such gaps.
+    A gap that is hardly wider than a dot has one, with its interval: a line to the observations beside it would be
+    taken for a spike. In a long table dots would cover the lines: only such gaps have one, in their middle, and of a
+    column with many of them only single rows, a small one.
     """
     seen = np.where(missing, math.nan, values)
-    bridge = missing.copy()  # with the observations beside it, where the band ends
-    bridge[1:] |= missing[:-1]
-    bridge[:-1] |= missing[1:]
+    starts, stops = np.flatnonzero(np.diff(np.pad(missing, 1))).reshape(-1, 2).T
+    is_short = stops - starts <= max(_DOT * len(x), 1.0)
+    short = np.zeros_like(missing)
+    short[missing] = np.repeat(is_short, stops - starts)
+    long = missing & ~short
+    bridge = long.copy()  # with the observations beside it, where the band ends
+    bridge[1:] |= long[:-1]
+    bridge[:-1] |= long[1:]
     is_long = len(x) > _MOST_DOTS
     observed, band = _looks(len(x))
     ax.plot(x, seen, color=INK, **observed)
     if missing.any():
-        ax.fill_between(x, low, high, where=bridge, **band)
-        ax.plot(x, np.where(bridge, values, math.nan), color=_FILLED, lw=_FILLS["lw"])
-        dotted = np.flatnonzero(missing)
+        if bridge.any():
+            ax.fill_between(x, low, high, where=bridge, **band)
+        if short.any():
+            ax.vlines(x[short], low[short], high[short], **_BAR)
+        ax.plot(x, np.where(bridge | short, values, math.nan), color=_FILLED, lw=_FILLS["lw"])
+        dotted, size = np.flatnonzero(missing), 1.0
         if is_long:
-            starts, stops = np.flatnonzero(np.diff(np.pad(missing, 1))).reshape(-1, 2).T
-            dotted = ((starts + stops - 1) // 2)[stops - starts <= max(_DOT * len(x), 1.0)]
-            dotted = dotted if len(dotted) <= _MOST_MARKED else dotted[:0]
-        ax.plot(x[dotted], values[dotted], color=_FILLED, **_FILLS | {"ls": ""})
+            is_many = is_short.sum() > _MOST_MARKED
+            is_dotted = is_short & (stops - starts == 1) if is_many else is_short
+            dotted, size = ((starts + stops - 1) // 2)[is_dotted], 0.5 if is_many else 1.0
+        ax.plot(x[dotted], values[dotted], color=_FILLED, **_FILLS | {"ls": "", "ms": size * _FILLS["ms"]})
         alone = ~missing & np.pad(missing, 1, constant_values=True)[:-2] & np.pad(missing, 1, constant_values=True)[2:]
         if is_long:  # observations between gaps have no line, and are below that of what was filled
             size = _OBSERVED["ms"] * (1.0 if alone.sum() <= _MOST_MARKED else 0.5)

@@ -416,7 +416,7 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         """Write the regressor to a folder, with its observations, as safetensors and JSON.
 
         Args:
-            folder: is made if it is not there.
+            folder: is made if it is not there; a regressor that was saved in it before is replaced, never in part.
 
         Raises:
             ValueError: if the kernel is an object.

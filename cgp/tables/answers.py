@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from cgp.regression.covariances.structure import check_count
 
 from .filled import Forecast, Interval, titled
+from .frames.copies import copies_of, said_copies
 from .frames.spikes import said_spikes
 from .storage import read_imputer, write_imputer
 from .totals import Aggregate
@@ -217,6 +219,7 @@ class Answers:
         lines = regressor._parameters.sentences(titles, noises, self._axis.spelled, names)
         if spikes := self._filled.spikes:
             lines.append(f"far from what all other values lead to expect: {said_spikes(spikes, table)}")
+        lines += said_copies(copies_of(np.where(table.known, table.values, np.nan)), names)
         return "\n".join([*lines, regressor._fit_in_words(), *regressor._criteria_in_words()])
 
     def plot_pairs(self, ax: Any = None) -> Any:
@@ -260,7 +263,7 @@ class Answers:
         """Write the imputer to a folder, with the table that it knows, as safetensors and JSON.
 
         Args:
-            folder: is made if it is not there; an imputer that was saved in it before is replaced.
+            folder: is made if it is not there; an imputer that was saved in it before is replaced, never in part.
 
         Raises:
             ValueError: if it is a file, the kernel is an object, or a name of a column is neither text nor a number.

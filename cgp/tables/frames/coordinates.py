@@ -212,7 +212,7 @@ def _utc(labels: Any) -> Any:
 
 
 def _finite(labels: Any, name: str) -> NDArray[np.float64]:
-    advice = "; dates become times by pandas.to_datetime"
+    advice = "; dates become times by pandas.to_datetime, of days before months with dayfirst=True"
     try:
         numbers = np.asarray(labels.to_numpy(), dtype=np.float64)
     except (TypeError, ValueError) as error:

@@ -345,6 +345,11 @@ def _column(column: Any, name: Any) -> NDArray[np.float64]:
                 f"column {name!r}: expected numbers, got {wrong.iloc[0]!r}: frame[{name!r}].str.replace(',', '.')"
                 ".astype(float), or read_csv(..., decimal=','), reads decimal commas"
             )
+        if len(column) > 1 and wrong.equals(column.iloc[:1]):
+            raise ValueError(
+                f"column {name!r}: expected numbers, got {wrong.iloc[0]!r} in the first row only: if it is the unit, "
+                "cgp.tables.read_table(file).frame has it as such, or read_csv(..., skiprows=[1]) leaves its line out"
+            )
         raise ValueError(
             f"column {name!r}: expected numbers, got {wrong.iloc[0]!r}: pandas.to_numeric(frame[{name!r}], "
             f"errors='coerce') makes texts gaps, frame.drop(columns={name!r}) leaves it out; dates can be the index: "

@@ -14,6 +14,7 @@ from cgp.comparisons import Difference
 from cgp.regression.conventions import Accepted
 from cgp.regression.covariances.wide import WIDE
 from cgp.spelling import meant
+from cgp.tables.frames.copies import copies_of
 from cgp.tables.frames.gaps import ordered_rows
 from cgp.tables.frames.table import Table
 
@@ -65,12 +66,25 @@ def chosen_transforms(asked: Any, table: Table, summed: Sequence[int] = ()) -> T
     names, order = tuple(table.names), ordered_rows(table.inputs)
     inputs, values = table.inputs[order], table.values[order]
     wishes, kinds, candidates = _options(asked, table, values, summed)
+    copies = [copy for copy in copies_of(values) if AUTO in (wishes[copy.column], wishes[copy.of])]
+    for copy in copies:
+        candidates[copy.column if wishes[copy.column] == AUTO else copy.of] = []  # it has what the other one has
+    single = values.copy()
+    single[:, [copy.column for copy in copies]] = np.nan
     for _ in range(2 * any(candidates)):  # the second time with the others transformed
-        features = _features(kinds, values)
+        features = _features(kinds, single)
         kinds = [
             _best(options, inputs, values, p, features, cautious=wishes[p] == AUTO) if options else kinds[p]
             for p, options in enumerate(candidates)
         ]
+    for column, of, slope, shift in copies:
+        if wishes[column] == AUTO:
+            alike, other = kinds[of].moved(slope, shift), column
+        else:
+            alike, other = kinds[column].moved(1.0 / slope, -shift / slope), of
+        kinds[other] = alike or Unchanged()
+        if alike is None and wishes[of] == wishes[column] == AUTO:
+            kinds[of] = Unchanged()
     return Transforms(tuple(kinds), names)
 
 

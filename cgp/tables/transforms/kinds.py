@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,10 @@ class Transform(Named):
         """The logarithm of T'(y), of any shape, between the ends."""
         raise NotImplementedError
 
+    def moved(self, slope: float, shift: float) -> Transform | None:
+        """The transform that a column of slope y + shift has where y has this one, so that both are linear in z."""
+        return None
+
     def forward(self, y: Array) -> Array:
         """T(y), and its tangent beyond the ends; not finite where T has none."""
         inside = y.clip(*self.ends)
@@ -72,6 +76,10 @@ class Unchanged(Transform):
     """The values as they are."""
 
     name = "none"
+
+    def moved(self, slope: float, shift: float) -> Transform | None:
+        """The same."""
+        return self
 
     def curve(self, y: Array) -> Array:
         """The values."""
@@ -119,6 +127,10 @@ class Rectified(Unchanged):
         """The lower one only."""
         return self.lower, math.inf
 
+    def moved(self, slope: float, shift: float) -> Transform | None:
+        """That of another end."""
+        return replace(self, lower=slope * self.lower + shift) if slope > 0.0 else None
+
     @property
     def has_atom(self) -> bool:
         """It has."""
@@ -164,6 +176,11 @@ class BoxCox(Transform):
         """The lower one only."""
         return self.lower, math.inf
 
+    def moved(self, slope: float, shift: float) -> Transform | None:
+        """The same power, of another end."""
+        lower = slope * self.lower + shift
+        return replace(self, shift=slope * self.shift, lower=lower) if slope > 0.0 else None
+
     def curve(self, y: Array) -> Array:
         """The power."""
         return np.asarray(box_cox(y - self.lower + self.shift, self.power))
@@ -204,6 +221,11 @@ class YeoJohnson(Transform):
         _check("power", self.power, 0.0 <= self.power <= 2.0, "a number from 0 to 2")
         _check("centre", self.centre, math.isfinite(self.centre), "a finite number")
         _check("unit", self.unit, self.unit > 0.0, "a number above 0")
+
+    def moved(self, slope: float, shift: float) -> Transform | None:
+        """Of another centre and unit, and with the sides exchanged where it falls."""
+        power = self.power if slope > 0.0 else 2.0 - self.power
+        return replace(self, power=power, centre=slope * self.centre + shift, unit=abs(slope) * self.unit)
 
     def curve(self, y: Array) -> Array:
         """Powers of the distance from the centre."""
@@ -252,6 +274,11 @@ class Logit(Transform):
     def ends(self) -> tuple[float, float]:
         """Both."""
         return self.lower, self.upper
+
+    def moved(self, slope: float, shift: float) -> Transform | None:
+        """Between other ends."""
+        lower, upper = sorted(slope * end + shift for end in self.ends)
+        return replace(self, lower=lower, upper=upper)
 
     def curve(self, y: Array) -> Array:
         """The logit."""

@@ -264,6 +264,17 @@ def test_months_that_are_seen_in_part_have_no_error_and_are_named(first, rows, a
     )
 
 
+def test_what_was_never_filled_keeps_the_digits_of_its_column(days):
+    """Sums and errors; a mean has one more, as it is known better than a reading."""
+    names = ("sums", "means", "std")
+    sums, means, std = (days.with_name(f"{name}.csv") for name in names)
+    assert run(days, "--sums", "day", sums, "--means", "day", means, "--std", std) == 0
+    texts = [pd.read_csv(path, dtype=str) for path in (sums, means, std)]
+    assert texts[0][["count", "count std"]].to_numpy().tolist() == [["276", "0"], ["852", "0"]]
+    assert texts[1][["count", "count std"]].to_numpy().tolist() == [["11.5", "0.0"], ["35.5", "0.0"]]
+    assert set(texts[2]["count"]) == {"0"}
+
+
 def test_sums_means_and_forecasts_show_two_digits_of_their_errors(days):
     flags = [("--sums", "day", days.with_name("s.csv")), ("--means", "day", days.with_name("m.csv"))]
     flags += [("--forecast", 3, days.with_name("f.csv"))]

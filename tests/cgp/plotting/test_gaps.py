@@ -58,16 +58,52 @@ def test_short_gaps_of_a_long_table_have_one_dot():
     assert (lines.get_marker(), np.isfinite(lines.get_ydata()[599:607]).all()) == ("None", True)
 
 
-@pytest.mark.parametrize(("rows", "outline"), [(150, 0.0), (700, 1.0)])
-def test_the_band_of_a_single_row_is_seen_by_its_outline(rows, outline):
-    """In a long table, where the row is thinner than a line; the legend has the same band."""
+@pytest.mark.parametrize("rows", [150, 700])
+def test_a_single_fill_is_a_dot_with_its_interval(rows):
+    """Not joined to what is beside it, which would be read as a spike; the legend has the interval's colour."""
     values, missing = np.arange(float(rows))[:, None], np.arange(rows)[:, None] == 50
+    overview, column = filled_table(np.arange(rows), values, 0.5 * missing, missing, names=["a"], figure=Figure())
+    (bar,) = column.collections
+    _, line, dots = column.lines[:3]
+    np.testing.assert_allclose(bar.get_segments(), [[[50.0, 50.0 - 0.98], [50.0, 50.0 + 0.98]]])
+    assert np.flatnonzero(np.isfinite(line.get_ydata())).tolist() == dots.get_xdata().tolist() == [50]
+    shown = overview.get_legend().legend_handles[-1]
+    np.testing.assert_allclose((bar.get_color()[0, :3], shown.get_facecolor()[:3]), [to_rgb(PALETTE[1])] * 2)
+
+
+@pytest.mark.parametrize(("rows", "outline"), [(150, 0.0), (700, 1.0)])
+def test_a_narrow_band_is_seen_by_its_outline(rows, outline):
+    """In a long table, where its rows are thinner than a line; the legend has the same band."""
+    values, missing = np.arange(float(rows))[:, None], np.isin(np.arange(rows)[:, None], range(50, 55))
     overview, column = filled_table(np.arange(rows), values, values, missing, names=["a"], figure=Figure())
     (band,) = column.collections
     shown = overview.get_legend().legend_handles[-1]
     assert (band.get_linewidth()[0], shown.get_linewidth()) == (outline, outline)
     np.testing.assert_allclose(band.get_facecolor()[0], shown.get_facecolor())
     np.testing.assert_allclose(band.get_edgecolor()[0, :3], to_rgb(PALETTE[1]))
+
+
+def test_many_single_fills_have_small_dots_and_no_spikes():
+    values, missing = np.arange(1000) % 2 * 10.0, np.arange(1000) % 10 == 1
+    values[missing] = 3.0
+    options = {"names": ["a"], "figure": Figure()}
+    _, column = filled_table(np.arange(1000), values[:, None], values[:, None], missing[:, None], **options)
+    line, dots = column.lines[1:3]
+    assert np.nanmax(line.get_ydata()) == 3.0
+    assert len(dots.get_xdata()) == 100
+    assert dots.get_markersize() < 1.5
+
+
+def test_seven_columns_stand_evenly():
+    """The dates below the sixth are beside the seventh, without room between the rows for them."""
+    x, values, sd, missing = table(columns=7)
+    missing[3] = True
+    figure = Figure(layout="constrained")
+    _, *axes = filled_table(x, values, sd, missing, names=list("abcdefg"), xlabel="hour", figure=figure)
+    figure.draw_without_rendering()
+    tops = [ax.get_position().y1 for ax in axes[::2]]
+    np.testing.assert_allclose(np.diff(tops), tops[1] - tops[0], rtol=0.1)
+    assert [bool(ax.get_xlabel()) for ax in axes] == [False] * 5 + [True] * 2
 
 
 def test_observed_and_filled_values_of_a_short_table_have_dots():

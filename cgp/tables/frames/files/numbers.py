@@ -117,10 +117,9 @@ class Precision(NamedTuple):
         significant = max(floats) if 2 * len(floats) > len(plain) else 0
         return cls(form, decimals if significant else max(decimals, 0), significant, grouped)
 
-    @property
-    def rounding(self) -> float:
-        r"""The standard error of a reading from its digits, :math:`10^{-d} / \sqrt{12}` with d decimals."""
-        return float(10.0**-self.decimals / np.sqrt(12.0))
+    def longer(self, more: int) -> Precision:
+        """The digits of what is known to so many more than a reading, such as a mean."""
+        return self._replace(decimals=self.decimals + more, significant=self.significant and self.significant + more)
 
     def least(self, errors: NDArray[np.float64]) -> float:
         """The standard error that the digits of a column of numbers are for, so that all have as many decimals.

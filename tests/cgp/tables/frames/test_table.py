@@ -44,3 +44,10 @@ def test_decimal_commas_are_not_advised_to_become_gaps():
     for texts, advice in ((["0,615", "1,5"], r"str\.replace\(',', '\.'\)"), (["0.6", "broken"], "makes texts gaps")):
         with pytest.raises(ValueError, match=f"column 'flow': expected numbers, got .*{advice}"):
             read_table(pd.DataFrame({"flow": texts}), None)
+
+
+def test_units_in_the_first_row_are_told_from_other_texts():
+    with pytest.raises(ValueError, match=r"column 'level': expected numbers, got 'cm' in the first row only: .*unit"):
+        read_table(pd.DataFrame({"level": ["cm", "1.5", "2.0"]}), None)
+    with pytest.raises(ValueError, match=r"got '01/02/2023'; dates become times by pandas.to_datetime, .*dayfirst"):
+        read_table(pd.DataFrame({"level": [1.0, 2.0]}, ["01/02/2023", "02/02/2023"]), None)
