@@ -34,18 +34,24 @@ _WHAT = """Say how far the probabilities of a classifier can be trusted, from sa
 
   np.savez("held_out.npz", logits=logits, labels=labels, features=features)
 
-or as a .csv with a header: a column 'label', and one for each class, of logits or probabilities (rows sum to 1, with
-six decimals or more: rounded zeros leave the temperature a guess).
-Labels are numbers from 0 in the order of the columns, or their names. Columns of text, and 'id' or 'index', are
-written into the table of --answer. A .csv has no features. A .npz may have:
+or as a .csv with a header: a column 'label', and one for each class, of logits
+or probabilities (rows sum to 1, with six decimals or more: rounded zeros leave
+the temperature a guess). Labels are numbers from 0 in the order of the columns,
+or their names. Columns of text, and 'id' or 'index', are written into the table
+of --answer. A .csv has no features. A .npz may have:
 
-  logits         (N, C), or (S, N, C) of draws or members, whose probabilities are averaged
-  probabilities  in their place, such as behind a softmax: np.savez("held_out.npz", probabilities=p, labels=labels)
-  labels         (N,), whole numbers from 0 to C - 1; files of --ood and --answer need none
-  classes        (C,), names of the classes as text: labels may then be such names
-  features       (N, d), what the last layer reads: used with --train, by a read-out and scores of the representation
+  logits         (N, C), or (S, N, C) of draws or members, whose probabilities
+                 are averaged
+  probabilities  in their place, such as behind a softmax
+  labels         (N,), whole numbers from 0 to C - 1; files of --ood and
+                 --answer need none
+  classes        (C,), names of the classes as text: labels may be such names
+  features       (N, d), what the last layer reads: used with --train, by a
+                 read-out and scores of the representation
 
-Posteriors of attention need the model itself: cgp.assess in Python."""
+Printed are what to do, then the scores; ± is a standard error. Values with
+variances, several labels of an input, and posteriors of attention need the
+model itself: cgp.assess in Python."""
 
 
 def add_to(commands: Any) -> None:
@@ -54,6 +60,7 @@ def add_to(commands: Any) -> None:
         "assess",
         help="say how far the probabilities of a classifier can be trusted",
         description=_WHAT,
+        epilog=f"examples:\n{EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     assess.add_argument(
@@ -69,8 +76,15 @@ def add_to(commands: Any) -> None:
     assess.add_argument(
         "--picture", type=Path, metavar="FILE.png", help="reliability, risk and detection, also .pdf or .svg"
     )
-    assess.add_argument("--risk", type=float, help="say which answers to give, such that at most this share is wrong")
-    assess.add_argument("--level", type=float, help="with --risk: the probability with which that holds (0.95)")
+    assess.add_argument(
+        "--risk",
+        type=float,
+        metavar="SHARE",
+        help="say which answers to give, such that at most this share of them is wrong",
+    )
+    assess.add_argument(
+        "--level", type=float, metavar="PROBABILITY", help="with --risk: the probability with which that holds (0.95)"
+    )
     assess.add_argument(
         "--held-out",
         type=Path,
@@ -90,16 +104,17 @@ def add_to(commands: Any) -> None:
         type=Path,
         nargs=2,
         metavar=("FILE", "TABLE"),
-        help="npz or csv of new inputs, and the csv of their classes and confidences, of what is flagged and withheld",
+        help="answer the new inputs of FILE, an npz or csv: TABLE, a csv, has their classes and confidences, and "
+        "what is flagged or withheld",
     )
     assess.add_argument(
         "--sets",
         type=float,
-        metavar="LEVEL",
-        help="of --answer and --out: classes of which one is right with this probability, such as 0.9",
+        metavar="PROBABILITY",
+        help="with --answer or --out: sets of classes that hold the right one with this probability, such as 0.9",
     )
-    assess.add_argument("--method", help="of --answer: a row of the table, in place of the one that is recommended")
-    assess.add_argument("--seed", type=int, default=0, help="of the folds (0)")
+    assess.add_argument("--method", help="with --answer: a row of the table, such as temperature, not what is advised")
+    assess.add_argument("--seed", type=int, default=0, help="of the folds that temperatures are fitted on (0)")
 
 
 def run(parsed: argparse.Namespace) -> None:
@@ -129,7 +144,7 @@ def run(parsed: argparse.Namespace) -> None:
     advice += [] if answering is None else [_withheld(answers, answering)]
     in_sets = None if parsed.sets is None else _in_sets(answers, parsed.sets)
     advice += [] if in_sets is None else [_contained(in_sets)]
-    sys.stdout.write("\n\n".join([report.table(), *map(folded, advice)]) + "\n")
+    sys.stdout.write("\n\n".join([*map(folded, advice), report.table()]) + "\n")
     write_picture(report.plot, parsed.picture)
     numbers = {name: float(limit) for name, limit in limits.items()}
     if parsed.out is not None:

@@ -21,6 +21,7 @@ __all__ = ["Predictions", "check_features", "made_alike", "read_predictions"]
 
 Array = NDArray[Any]
 
+_OF_VALUES = {"mean", "means", "std", "variance", "variances", "predictions"}  # of a regression
 _HOW = "np.savez(file, logits=..., labels=...) writes such, or probabilities=..."
 _NAMES = ("logits", "probabilities", "labels", "features", "classes")
 _TABLES, _TORCH = (".csv", ".tsv", ".txt", ".gz"), (".pt", ".pth")
@@ -143,8 +144,9 @@ def _arrays(
         if isinstance(file, np.ndarray):
             raise ValueError(f"got one array, {file.shape}")
         if not {"logits", "probabilities"} & {*file}:
-            near = meant(file, _NAMES)
-            raise ValueError(f"expected logits or probabilities, got {[*file]}{near} ({_HOW})")
+            near = meant([name for name in file if name not in _NAMES], _NAMES)
+            how = "cgp.assess in Python is for values with their variances" if {*file} & _OF_VALUES else _HOW
+            raise ValueError(f"expected logits or probabilities, got {[*file]}{near} ({how})")
         return dict(file), (), {}
 
 

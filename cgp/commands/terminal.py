@@ -60,9 +60,10 @@ def say(text: str) -> None:
 
 
 def folded(text: str) -> str:
-    """A text whose lines are folded to the terminal's width, of at most 100 signs."""
+    """A text whose lines are folded to the terminal's width, of at most 100 signs, each as far in as it starts."""
     width = min(_WIDTH, shutil.get_terminal_size((_WIDTH, 1)).columns)
-    return "\n".join(textwrap.fill(line, width) for line in text.splitlines())
+    indented = ((line, line[: len(line) - len(line.lstrip())]) for line in text.splitlines())
+    return "\n".join(textwrap.fill(line, width, subsequent_indent=indent) for line, indent in indented)
 
 
 def said_seconds(coming: float, gone: float) -> str:

@@ -248,7 +248,7 @@ class Assessment:
 
     @property
     def sentence(self) -> str:
-        """The recommendation, with its benefit: lines about ``method``, and one per verdict on ``detectors``."""
+        """The recommendation, with its benefit: lines about ``method``, and on ``detectors`` by verdict and set."""
         return "\n".join([*about_methods(self), *about_detection(self.detection, self.detectors)])
 
     def table(self) -> str:

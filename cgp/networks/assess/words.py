@@ -429,7 +429,7 @@ def _listed(values: Sequence[float], form: str) -> str:
 
 
 def about_detection(detection: Mapping[str, Mapping[str, Detection]], chosen: Mapping[str, str | None]) -> list[str]:
-    """The detectors to use, for sets of other inputs by name, those with one verdict in one sentence."""
+    """The detectors to use, for sets of other inputs by name; those of one verdict together, a line for each."""
     verdicts: dict[tuple[str, str], list[str]] = {}
     for name, detectors in detection.items():
         verdicts.setdefault(_verdict(detectors, chosen[name]), []).append(name)
@@ -462,7 +462,10 @@ def _of_sets(kind: str, score: str, sets: Mapping[str, Mapping[str, Detection]])
     gains = ", ".join(map(str, found))
     if len(found) > _LISTED:
         gains = f"{_listed([gain.mean for gain in found], '{:+.3f}')}, errors up to {max(g.error for g in found):.3f}"
-    numbers = f"AUROC {aurocs}, against {against} for {plain} ({gains})."
+    numbers = f" AUROC {aurocs}, against {against} for {plain} ({gains})."
+    if 1 < len(sets) <= _LISTED:
+        alone = [(name, each[score], each[plain].auroc) for name, each in sets.items()]
+        numbers = "".join(f"\n  {n}: AUROC {d.auroc:.3f}, against {p:.3f} for {plain} ({d.gain})." for n, d, p in alone)
     if kind == "use":
-        return f"To tell {which} from in-distribution inputs, use the {written}: {numbers}"
-    return f"At telling {which} from in-distribution inputs, the {written} is level with {plain}: {numbers}"
+        return f"To tell {which} from in-distribution inputs, use the {written}:{numbers}"
+    return f"At telling {which} from in-distribution inputs, the {written} is level with {plain}:{numbers}"

@@ -104,7 +104,7 @@ def test_withheld_answers_keep_to_the_risk(saved, capsys):
     """As `abstain(risk=, level=)` on the same held-out labels, which is the oracle."""
     path = saved("held_out.npz", 2000)
     assert commands.main(["assess", str(path), "--risk", "0.3"]) == 0
-    last = " ".join(capsys.readouterr().out.split("\n\n")[-1].split())
+    last = " ".join(capsys.readouterr().out.split("\n\n")[-2].split())
     held_out = np.load(path)
     confidence = softmax(held_out["logits"], -1).max(-1)
     right = held_out["logits"].argmax(-1) == held_out["labels"]
@@ -137,7 +137,7 @@ def test_the_reason_for_no_answer_is_that_of_abstain(saved, capsys):
     held_out = np.load(path)
     wrong = (held_out["logits"].argmax(-1) != held_out["labels"]).mean()
     assert commands.main(["assess", str(path), "--risk", "0.05"]) == 0
-    told = " ".join(capsys.readouterr().out.split("\n\n")[-1].split())
+    told = " ".join(capsys.readouterr().out.split("\n\n")[-2].split())
     why = f"very answer is withheld: of 350 held-out answers {wrong:.1%} are wrong, and no share of the surest keeps to"
     start = f"E{why} a risk of 0.05 with a confidence of 0.95 (some to "
     least, _, rest = told.removeprefix(start).partition(", ")
@@ -158,7 +158,7 @@ def test_the_level_is_that_of_the_risk(saved, capsys):
     confidence, right = softmax(held_out["logits"], -1).max(-1), held_out["logits"].argmax(-1) == held_out["labels"]
     for level in (0.5, 0.999):
         assert commands.main(["assess", str(path), "--risk", "0.4", "--level", str(level)]) == 0
-        last = " ".join(capsys.readouterr().out.split("\n\n")[-1].split())
+        last = " ".join(capsys.readouterr().out.split("\n\n")[-2].split())
         threshold = cgp.networks.guarantees.conformal.risk_threshold(confidence, right, 0.4, level)
         assert 0.0 <= float(last.partition("above ")[2].partition(",")[0]) - threshold < 1e-4
         assert last.endswith(f"with a confidence of {level:g}.")
@@ -282,7 +282,7 @@ def test_sets_are_those_of_the_network_itself_as_in_python(saved, tmp_path, caps
     held_out, new, table = saved("held_out.npz", 400), saved("new.npz", 200, labels=None), tmp_path / "answers.csv"
     arguments = ["assess", str(held_out), "--answer", str(new), str(table), "--sets"]
     assert commands.main([*arguments, "0.9"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
+    told = " ".join(capsys.readouterr().out.split("\n\n")[-2].split())
     assert told.endswith("A set of classes, as trained, holds the right one with a probability of at least 0.9.")
     known, network = (torch.from_numpy(np.load(held_out)[name]) for name in ("logits", "labels")), torch.nn.Identity()
     held, answers = cgp.predict(network, [tuple(known)]), cgp.predict(network, np.load(new)["logits"])
@@ -317,7 +317,7 @@ def test_the_report_in_numbers_is_enough_for_sets(method, saved, tmp_path):
     [
         ([], "cgp assess: the following arguments are required: predictions (cgp assess --help lists what there is)"),
         (["a.npz", "--b"], "cgp assess: unrecognized arguments: --b (cgp assess --help lists what there is)"),
-        (["a.npz", "--risk"], "cgp assess: argument --risk: expected RISK"),
+        (["a.npz", "--risk"], "cgp assess: argument --risk: expected SHARE"),
     ],
 )
 def test_a_command_line_that_does_not_fit_is_said_in_a_line(given, said, capsys):
@@ -411,6 +411,28 @@ def test_help_lists_what_a_file_may_have(capsys):
     assert all(f"\n  {key} " in shown for key in ("logits", "probabilities", "labels", "features"))
 
 
+def test_what_to_do_is_printed_above_the_scores(saved, capsys):
+    assert commands.main(["assess", str(saved("held_out.npz", 300))]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("As trained ")
+    assert printed.index("Divide the logits by") < printed.index("method ")
+
+
+def test_help_ends_in_examples(capsys):
+    with pytest.raises(SystemExit):
+        commands.main(["assess", "--help"])
+    assert capsys.readouterr().out.endswith(f"examples:\n{commands.assess.EXAMPLES}")
+
+
+def test_a_file_of_values_is_sent_to_python(tmp_path, capsys):
+    """Not to the labels, which it has."""
+    np.savez(tmp_path / "values.npz", mean=np.zeros(30), std=np.ones(30), labels=np.zeros(30))
+    assert commands.main(["assess", str(tmp_path / "values.npz")]) == 2
+    said = capsys.readouterr().err
+    assert "cgp.assess in Python is for values with their variances" in said
+    assert "did you mean" not in said
+
+
 def test_a_threshold_close_to_one_is_printed_with_the_digits_that_it_needs(saved, capsys):
     """Of an overconfident network four decimals are 1.0000, above which there is no answer."""
     rng = np.random.default_rng(3)
@@ -420,7 +442,7 @@ def test_a_threshold_close_to_one_is_printed_with_the_digits_that_it_needs(saved
     logits -= np.where(wrong < 0.2, 18.0, 0.0)[:, None] * np.eye(4)[logits.argmax(1)]
     path = saved("held_out.npz", 2000, logits=logits, labels=labels, features=None)
     assert commands.main(["assess", str(path), "--risk", "0.05"]) == 0
-    last = capsys.readouterr().out.split("\n\n")[-1]
+    last = capsys.readouterr().out.split("\n\n")[-2]
     printed = float(last.replace("\n", " ").partition("above ")[2].partition(",")[0])
     confidence = softmax(logits, -1).max(-1)
     answered = confidence > printed
@@ -471,8 +493,8 @@ def test_probabilities_and_draws_are_read(saved, capsys):
     for form in (*forms, {"probabilities": np.stack([likely, likely])}):
         path = saved("held_out.npz", 300, **{"logits": None, "features": None, "labels": labels} | form)
         assert commands.main(["assess", str(path)]) == 0
-        *report, last = capsys.readouterr().out.split("\n\n")
-        advice.append((report, " ".join(last.split())))
+        said, last, table = capsys.readouterr().out.split("\n\n")
+        advice.append(((said, table), " ".join(last.split())))
     assert all(report == advice[0][0] for report, _ in advice)
     temperature = float(advice[0][1].removeprefix("Divide the logits by ").partition(",")[0])
     averaged = "averaged probabilities"

@@ -151,6 +151,24 @@ def test_of_many_other_sets_the_range_is_said():
     assert said == f"To tell 0, 1, 2, 3, 4, 5 from in-distribution inputs, use the energy: {numbers}"
 
 
+def test_of_a_few_other_sets_each_has_a_line():
+    """Numbers of one set beside each other, not those of one measure."""
+    found = {"noise": (0.9, 0.1, 0.8), "blur": (0.7, 0.05, 0.65)}
+    detection = {
+        name: {
+            "1 - confidence": Detection(plain, 0.0, NONE, 0.009, 1000),
+            "energy": Detection(auroc, 0.0, Difference(gain, 0.01), 0.009, 1000),
+        }
+        for name, (auroc, gain, plain) in found.items()
+    }
+    (said,) = about_detection(detection, dict.fromkeys(detection, "energy"))
+    assert said.splitlines() == [
+        "To tell noise, blur from in-distribution inputs, use the energy:",
+        "  noise: AUROC 0.900, against 0.800 for 1 - confidence (+0.1000 ± 0.0100).",
+        "  blur: AUROC 0.700, against 0.650 for 1 - confidence (+0.0500 ± 0.0100).",
+    ]
+
+
 def test_a_page_of_results_says_of_its_numbers_what_a_report_does():
     """What is said of detection, from the table of AUROC above it and the gains in brackets."""
     page = (RESULTS / "dinov2.md").read_text(encoding="utf-8")
@@ -158,14 +176,14 @@ def test_a_page_of_results_says_of_its_numbers_what_a_report_does():
     table = page.partition("| score |")[2].partition("\n\n")[0].replace("**", "").splitlines()
     sets, *rows = ([cell.strip() for cell in row.strip("|").split("|")] for row in [table[0], *table[2:]])
     gains, chosen = {}, {}
-    for names, score, numbers in re.findall(r"To tell (.*?) from .*?, use the (.*?): .*? \((.*?)\)", said):
-        for name, gain in zip(names.split(", "), numbers.split(", "), strict=True):
+    for names, score, numbers in re.findall(r"To tell (.*?) from .*?, use the (.*?):((?: .*?\))+?)\.(?= To|$)", said):
+        for name, gain in zip(names.split(", "), re.findall(r"\((.*?)\)", numbers), strict=True):
             gains[name] = Difference(*map(float, gain.split(" ± ")))
             chosen[name] = score.replace(" distance", "")
     detection = {
         name: {row[0]: Detection(float(row[1 + index]), 0.0, gains[name], 0.009, 1000) for row in rows}
         for index, name in enumerate(sets)
     }
-    assert said == " ".join(about_detection(detection, chosen))
+    assert said == " ".join(" ".join(about_detection(detection, chosen)).split())
     for stale in ("to which the", "add nothing;"):
         assert not any(stale in each.read_text(encoding="utf-8") for each in RESULTS.glob("*.md"))
