@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Prediction", "TokenLayout", "data_frame", "joined", "token_layout"]
 
+_OF_INPUTS = ("mean", "probabilities", "total", "aleatoric", "epistemic", "labels")
+_BY_NAME = ("token_variance", "ood")  # of each layer, of each detector
 _PREFIX = ("class_token", "cls_token", "register_tokens", "reg_token", "dist_token", "distillation_token")
 
 
@@ -120,6 +122,41 @@ class Prediction(Guarantees):
         named = ("total", self.total), ("epistemic", self.epistemic)
         parts += [f"{name} {float(values.float().mean()):.3g}" for name, values in named if values is not None]
         return f"Prediction({', '.join(parts)})"
+
+    def __len__(self) -> int:
+        """The number N of inputs."""
+        return len(self.mean)
+
+    def __getitem__(self, inputs: Any) -> Prediction:
+        """The prediction of some of the inputs, as of those that were kept: ``prediction[~prediction.abstain(0.9)]``.
+
+        What holds for all inputs on average, the share of sets that have the truth or the risk of what is kept, need
+        not hold for a chosen part: the held-out prediction that it comes from is left out.
+
+        Args:
+            inputs: bool ``(N,)``, integers ``(K,)``, or a slice.
+
+        Returns:
+            Of K inputs.
+
+        Raises:
+            TypeError: if it is a single number or a name.
+            ValueError: if a mask has another length.
+        """
+        if isinstance(inputs, slice):
+            inputs = range(len(self))[inputs]
+        elif isinstance(inputs, str) or not hasattr(inputs, "__len__"):
+            raise TypeError(f"prediction[...]: expected a mask, integers or a slice such as [2:3], got {inputs!r}")
+        which = torch.as_tensor(inputs, device=self.mean.device)
+        if which.dtype == torch.bool and which.shape != (len(self),):
+            raise ValueError(f"prediction[...]: expected a mask of {len(self)} inputs, got {tuple(which.shape)}")
+        rows = which.nonzero().squeeze(-1) if which.dtype == torch.bool else which.long()
+        parts: dict[str, Any] = {name: getattr(self, name) for name in _OF_INPUTS}
+        parts = {name: None if values is None else _rows(values, rows) for name, values in parts.items()}
+        for name in _BY_NAME:
+            parts[name] = {each: _rows(values, rows) for each, values in getattr(self, name).items()}
+        parts["draws"] = None if self.draws is None else self.draws[:, rows.to(self.draws.device)]
+        return replace(self, **parts, held_out=None)
 
     @property
     def logits(self) -> Tensor:
@@ -251,6 +288,10 @@ class Prediction(Guarantees):
         if self.probabilities is None:
             raise ValueError(f"{name}: expected a prediction of classes, got task={self.task!r}")
         return self.probabilities
+
+
+def _rows(values: Tensor, rows: Tensor) -> Tensor:
+    return values[rows.to(values.device)]
 
 
 def joined(parts: Sequence[Prediction]) -> Prediction:

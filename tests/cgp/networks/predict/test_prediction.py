@@ -195,3 +195,37 @@ def test_patches_lie_row_by_row():
         TokenLayout(1, None).patches(values, (2, 2))
     with pytest.raises(ValueError, match=r"got 2 × 2: grid=\(rows, columns\) says how they lie"):
         TokenLayout(1, None).patches(values)
+
+
+@pytest.mark.parametrize("tokens", [False, True])
+def test_a_part_of_a_prediction_is_that_of_its_inputs(tokens):
+    p = prediction(tokens=tokens, keep_draws=True)
+    p = dataclasses.replace(p, labels=p.classes, ood={"energy": torch.arange(10.0)}, limits={"energy": 4.0}, held_out=p)
+    mask = torch.arange(10) % 3 == 0
+    for chosen in (mask, mask.numpy(), mask.tolist(), [0, 3, 6, 9], np.array([0, 3, 6, 9]), slice(0, 10, 3)):
+        part = p[chosen]
+        assert len(part) == 4
+        for name in ("mean", "probabilities", "total", "aleatoric", "epistemic", "labels", "classes"):
+            assert torch.equal(getattr(part, name), getattr(p, name)[mask])
+        assert torch.equal(part.draws, p.draws[:, mask])
+        assert part.token_variance.keys() == p.token_variance.keys()
+        assert all(torch.equal(part.token_variance[name], each[mask]) for name, each in p.token_variance.items())
+        assert part.flags["flag"].tolist() == [False, False, True, True]
+        assert part.score()["accuracy"] == 1.0
+        assert part.held_out is None
+    assert len(p) == 10
+    assert len(p[torch.zeros(10, dtype=torch.bool)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("chosen", "error", "message"),
+    [
+        (3, TypeError, r"such as \[2:3\], got 3"),
+        ("mean", TypeError, "got 'mean'"),
+        ([True] * 9, ValueError, r"a mask of 10 inputs, got \(9,\)"),
+        ([10], IndexError, "out of bounds|out of range"),
+    ],
+)
+def test_a_part_that_is_not_there_is_refused(chosen, error, message):
+    with pytest.raises(error, match=message):
+        prediction()[chosen]
