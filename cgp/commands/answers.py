@@ -234,8 +234,7 @@ def _write_sums(
         heads = _WITH_ERRORS + (_ENDS if ends else ())
         if len(columns) > 1:
             heads = tuple(head.replace("{}", f"{{}} {how}") for head in heads)
-        is_known_better = how == "mean" and len(table.frame) > len(found.value)  # than each reading
-        more = 1 if is_known_better else 0
+        more = int(how == "mean" and len(table.frame) > len(found.value))  # known better than each reading
         frames.append(_beside([part[names] for part in (*found, *ends)], heads, table, path, more))
         absent = found.absent
     frame = pd.concat(frames, axis=1)

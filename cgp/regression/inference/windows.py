@@ -79,7 +79,7 @@ class Windows(Inference):
         """The cost of the windows, and of a filter over all rows, of each variant of the structure."""
         problems, outputs = _problems(setting), setting.observations.num_outputs
         seconds = self.num_windows(setting) * sum(_window_seconds(each, outputs) for each in problems)
-        seconds = (seconds + self.pass_seconds(setting)) * (_SUMMED if problems[0].num_sums else 1.0)
+        seconds = (seconds + sum(map(_pass_seconds, problems))) * (_SUMMED if problems[0].num_sums else 1.0)
         states = sum(_expected_states(each.covariance) for each in problems)
         return Cost(seconds, problems[0].num_inputs * (2000.0 * len(problems) + 16.0 * states * outputs))
 
@@ -94,7 +94,7 @@ class Windows(Inference):
         if given.sums is not None:
             return 1.0
         with seeded(0):
-            problem = _problems(setting)[0]
+            problem = setting.problem(next(iter(setting.candidates.values())))
             model = setting.built(SeriesCorrelatedGPRegression, problem.covariance).eval()
         numbers = given.grid.numbers(given.num_outputs)
         windows = WindowSampler(numbers >= 0, 0)
