@@ -167,7 +167,7 @@ def _variance(key: str, methods: Methods) -> Figure | None:
     run = next((result.run for result in methods[key] if result.run.diagnostics.exists()), None)
     names = "attention_similarity", "token_variance", "variance_images", "variance_labels"
     arrays = {} if run is None else read_arrays(run.diagnostics, *names)
-    if "token_variance" not in arrays:
+    if run is None or "token_variance" not in arrays:
         return None
     variance, images = arrays["token_variance"], arrays["variance_images"]
     side = round(variance.shape[-1] ** 0.5)
