@@ -260,7 +260,7 @@ def table(
         format: terminal, markdown (pivot: methods by metrics) or csv (tidy: one row per number, natural units).
         protocol: protocol of our numbers, pooled, cgpt, kep or sgpa; by default that of the table's paper.
     """
-    if out is not None or format == "csv":
+    if out is not None and format != "csv":
         from experiments.runs import find_runs
 
         find_runs([runs])  # before the slow imports: an error is there at once

@@ -11,7 +11,7 @@ EXAMPLES = re.findall(r"(?<!<!-- not run -->\n)```python\n(.*?)```", README.read
 
 def test_examples_run_one_after_the_other_and_print_what_it_shows(monkeypatch, capsys):
     monkeypatch.chdir(README.parent)
-    assert len(EXAMPLES) == 5  # tables; a network, asked how sure it is, with a guarantee; toolkit
+    assert len(EXAMPLES) == 6  # tables; a network, asked how sure it is, with a guarantee; a series; attention
     names = {}
     for number, example in enumerate(EXAMPLES, 1):
         exec(compile(example, f"README example {number}", "exec"), names)

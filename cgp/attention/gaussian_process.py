@@ -154,9 +154,10 @@ class GaussianProcessAttention(Attention):
         """The predictive distribution of the head outputs before the output projection; arguments of :meth:`forward`.
 
         Returns:
-            Batch shape ``(*batch, h, s)``, event shape ``(Nq,)``. The s channels of a head are independent and share
-            one covariance (in the decoupled SGPA form each has another), which is computed on first use. ``log_prob``
-            leaves padded tokens out.
+            Batch shape ``(*batch, h, s)``, event shape ``(Nq,)``: the tokens of each channel of a head. The s channels
+            are independent and share one covariance, which is computed on first use; those of
+            :class:`SGPAttention` have one each, and those of :class:`KEPSVGPAttention` depend on each other, too, so
+            that their densities do not add up. ``log_prob`` leaves padded tokens out.
 
         Raises:
             ValueError: if a mask is causal: no covariance over tokens is defined then.
@@ -177,9 +178,11 @@ class GaussianProcessAttention(Attention):
     def token_variance(
         self, query: Tensor, key: Tensor | EncodedKeys | None = None, value: Tensor | None = None, **masks: Any
     ) -> Tensor:
-        """Predictive variance of each token, shared by the s columns of a head; arguments of :meth:`forward`.
+        """Predictive variance of each token in each head; arguments of :meth:`forward`.
 
-        In float32, a variance of an exact posterior below about 1e-5 of the prior's is rounding error.
+        The s channels of a head share it; in :class:`SGPAttention` and :class:`KEPSVGPAttention` it is their average,
+        as each has its own (``posterior(...).variance``). In float32, a variance of an exact posterior below about 1e-5
+        of the prior's is rounding error.
 
         Returns:
             ``(*batch, h, Nq)``, in units of the head outputs squared.

@@ -32,6 +32,9 @@ class KEPSVGPAttention(PairMixin, GaussianProcessAttention):
     .. math:: F = A\,u\,W, \quad u_j \sim N(m_j, L_jL_j^\top), \quad u_j \sim N(0, I)
         \text{ a priori}, \qquad A = E + R \;\text{ or }\; W_m[E; R]
 
+    W mixes the r processes, so the channels of a head depend on each other, and each has its own variance:
+    ``posterior`` is the distribution of each channel by itself, draws have the dependence, too.
+
     No n × n matrix is formed and none is inverted: O(n r (s + r)). The projections are made of tokens at even
     distances (landmarks), so the output depends on the order of the tokens.
 

@@ -34,7 +34,8 @@ class DTCVariationalStrategy(Module):
 
     with :math:`\delta` the prior variance that the inducing inputs do not explain, kept as a diagonal: means and
     variances are DTC's, which has its covariances, too; joint draws are rough where it is not small, as FITC's. An
-    ``ApproximateGP`` of it trains by ``VariationalELBO`` on the whole data: Titsias' bound.
+    ``ApproximateGP`` of it trains by ``VariationalELBO`` on the whole data: Titsias' bound, and the logarithms of the
+    priors of kernel and likelihood.
 
     Args:
         covar_module: a kernel.

@@ -24,9 +24,15 @@ class KernelEigenVariationalStrategy(gpytorch.Module):
 
     .. math:: f = (E + R)u, \quad u \sim N(m, LL^\top), \qquad E = \varphi_q(x)W_e, \quad R = \varphi_k(x)W_r
 
-    of prior :math:`u \sim N(0, I)` (in units of the singular values), or only one branch. The KSVD loss, divided by
-    the squared number of inputs, is an added loss term in training. For use as the ``variational_strategy`` of
-    an ``ApproximateGP``.
+    of prior :math:`u \sim N(0, I)` (in units of the singular values), or only one branch. With ``residual`` independent
+    noise is added, of the prior variance that the projections do not explain (of one branch its term, each at least 0),
+
+    .. math:: \operatorname{diag}(\varphi_q\varphi_k^\top\varphi_k\varphi_q^\top - EE^\top)
+        + \operatorname{diag}(\varphi_k\varphi_q^\top\varphi_q\varphi_k^\top - RR^\top)
+
+    with the products over the inputs of the call, on which it therefore depends. The KSVD loss, divided by the squared
+    number of inputs, is an added loss term in training. For use as the ``variational_strategy`` of an
+    ``ApproximateGP``.
 
     Args:
         query_features: :math:`\varphi_q`, a module from ``(*batch, N, D)`` to ``(*batch, N, F)``.
@@ -34,7 +40,7 @@ class KernelEigenVariationalStrategy(gpytorch.Module):
         num_features: number F of features.
         rank: rank r.
         branches: "both", "e" or "r".
-        residual: whether to add the prior variance that the projections do not explain, as a diagonal.
+        residual: whether to add the diagonal of what the projections do not explain.
         ksvd_weight: weight of the KSVD loss.
 
     Raises:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from cgp.spelling import meant
 from experiments.configuration import DataConfig
 from experiments.data.catalogue import IMAGE_SETS, read_set
 from experiments.data.digits import OOD_KINDS, ood_images
@@ -63,7 +64,24 @@ def _read(item: str, data: DataConfig, test: Examples, shape: Shape) -> Pixels:
         return read_arrays(path, labelled=False)
     if path.is_dir() and item not in IMAGE_SETS:
         return Pixels.unlabelled(read_images(image_files(path), shape), f"images in {path.name}")
-    return read_set(item, "test", root=data.data_root, shape=shape, download=data.download)
+    try:
+        root = data.data_root
+    except ValueError:
+        raise ValueError(_without_root(item)) from None
+    return read_set(item, "test", root=root, shape=shape, download=data.download)
+
+
+def _without_root(item: str) -> str:
+    if item in IMAGE_SETS:
+        return (
+            f"data.ood: expected the folder that holds the image set {item!r}, which is not made from the test images "
+            f"as {', '.join(OOD_KINDS)} are, got nothing; set data.root, or the environment variable CGP_DATA"
+        )
+    known = (*OOD_KINDS, *IMAGE_SETS)
+    return (
+        f"data.ood: expected {', '.join(OOD_KINDS)}, a folder of images, an .npz file or an image set "
+        f"({', '.join(IMAGE_SETS)}), got {item!r}{meant([item], known)}"
+    )
 
 
 def _name(item: str) -> str:

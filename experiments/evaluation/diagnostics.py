@@ -50,17 +50,17 @@ def attention_similarity(
 
 @torch.no_grad()
 def _token_variance(model: nn.Module, examples: Examples) -> dict[str, NDArray[Any]]:
-    """`token_variance` (G, N, n) of G Gaussian-process layers, mean over heads, and the N images it belongs to."""
+    """`token_variance` (G, N, n) of the last G layers, mean over heads, and the N images and labels it belongs to."""
     if not isinstance(examples.inputs, Tensor) or examples.labels is None:
         return {}
     # One image of each of the first classes.
     chosen = torch.from_numpy(np.unique(examples.labels.cpu().numpy(), return_index=True)[1][:_EXAMPLES])
-    images, _ = image_batch(examples, chosen)
+    images, labels = image_batch(examples, chosen)
     layers = variance_by_layer(model.eval(), to_device(images, model_device(model)))
     if not layers:
         return {}
     variance = torch.stack([layer.mean(-2) for layer in layers]).cpu().numpy()
-    return {"token_variance": variance, "variance_images": images.numpy()}
+    return {"token_variance": variance, "variance_images": images.numpy(), "variance_labels": labels.cpu().numpy()}
 
 
 def collapse_of_runs(diagnostics: Iterable[Path]) -> str | None:

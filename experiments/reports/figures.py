@@ -60,7 +60,7 @@ def sections(methods: Methods, *, without: Collection[str] = ()) -> Iterator[Sec
         (
             "variance",
             "Where is attention uncertain?",
-            "Columns are layers; bright: more variance than their median.",
+            "Columns are layers, rows test images by their true class; bright: more variance than the layer's median.",
             _variance,
         ),
         ("training", "Training", "Negative log-likelihood by epoch.", _training),
@@ -117,7 +117,7 @@ def _corrupted(key: str, methods: Methods) -> Figure | None:
     }
 
     def draw(ax: Axes) -> None:
-        curves(severities, lines, xlabel="Severity", ax=ax)
+        curves(severities, lines, xlabel="Severity", ylabel="Accuracy, confidence", ax=ax)
         ax.set(ylim=(0, 1), xticks=severities)
         percent(ax.yaxis)
 
@@ -164,21 +164,27 @@ def _totals(results: Sequence[Result]) -> dict[str, NDArray[np.float64]]:
 
 
 def _variance(key: str, methods: Methods) -> Figure | None:
-    path = next((result.run.diagnostics for result in methods[key] if result.run.diagnostics.exists()), None)
-    arrays = {} if path is None else read_arrays(path, "token_variance", "variance_images")
-    if len(arrays) < 2:
+    run = next((result.run for result in methods[key] if result.run.diagnostics.exists()), None)
+    names = "attention_similarity", "token_variance", "variance_images", "variance_labels"
+    arrays = {} if run is None else read_arrays(run.diagnostics, *names)
+    if run is None or "token_variance" not in arrays:
         return None
     variance, images = arrays["token_variance"], arrays["variance_images"]
     side = round(variance.shape[-1] ** 0.5)
     if side**2 != variance.shape[-1]:
         return None
     maps = variance.reshape(*variance.shape[:2], side, side).swapaxes(0, 1)
+    depth = len(arrays["attention_similarity"])  # Gaussian processes are in all layers, or in the last
+    columns = [f"layer {layer + 1}" for layer in range(depth - len(variance), depth)]
+    classes = run.record.get("data", {}).get("class_names")
+    rows = [f"true: {classes[label] if classes else label}" for label in arrays.get("variance_labels", ())] or None
     with style():
         cell = _WIDTH / (maps.shape[1] + 1.6)
-        figure = Figure(figsize=(_WIDTH, (cell + 0.05) * len(maps) + 0.3), layout="constrained")
+        figure = Figure(figsize=(_WIDTH, (cell + 0.05) * len(maps) + 0.3), layout="compressed")
         # Variances around softmax's mean differ by orders of magnitude.
         scale = "log" if maps.max() > 100 * np.median(maps) else "linear"
-        variance_maps(images, maps, scale=scale, figure=figure)
+        label = "Variance of a patch / median of its layer"
+        variance_maps(images, maps, rows=rows, columns=columns, scale=scale, label=label, figure=figure)
     return figure
 
 

@@ -1,8 +1,10 @@
 """`list`: rows, and the progress of their runs."""
 
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
+from rich.console import Group
 from rich.table import Table
 
 from experiments.runs.rows import is_row, row_names
@@ -11,19 +13,31 @@ from experiments.runs.run import Run
 __all__ = ["row_table"]
 
 
-def row_table(rows: str, out: Path) -> Table:
-    """Return the rows with their complete and their begun seeds, and the same for runs on other data."""
-    table = Table(title=f"Rows, and their runs in {out}", title_justify="left")
+def row_table(rows: str, out: Path) -> Group:
+    """Return the rows with their complete and their begun seeds, and the same for runs on other data.
+
+    Rows without either follow by name, those of a data set in a line.
+    """
+    table = Table(title=f"Runs in {out}", title_justify="left")
     for title in ("row", "seeds done", "begun", "s/epoch", "deviations"):
         table.add_column(title)
+    without = []
     for name in _names(rows, out):
         runs = [Run(path) for path in sorted((out / name).glob("seed-*"))]
         done = [run for run in runs if run.is_complete]
         begun = [run for run in runs if not run.is_complete and run.config_file.exists()]
+        if not done and not begun:
+            without.append(name.split("/"))
+            continue
         seconds = [run.record["seconds_per_epoch"] for run in done if "seconds_per_epoch" in run.record]
         mean = f"{sum(seconds) / len(seconds):.1f}" if seconds else ""
         table.add_row(name, _seeds(done), _seeds(begun), mean, str(len(done[0].deviations)) if done else "")
-    return table
+    others = Table(title=f"Rows without runs in {out}, named <data>/<method>", title_justify="left", box=None)
+    for title in ("data", "methods"):
+        others.add_column(title)
+    for data, names in groupby(without, key=lambda parts: parts[0]):
+        others.add_row(data, " ".join(method for _, method in names))
+    return Group(*(part for part in (table, others) if part.row_count))
 
 
 def _names(pattern: str, out: Path) -> list[str]:

@@ -23,6 +23,15 @@ _OFFENDERS = (
     re.compile(r"invalid choice: '([\w.-]+)'"),
     re.compile(r"[Kk]ey '([\w.-]+)' is not expected"),
 )
+_WRONG_TYPE = re.compile(r'Parser key "([^"]+)": (?:Does not validate against|Expected) (.*) (?:Given|Got) value: (.*)')
+_TYPES = {
+    "bool": "true or false",
+    "int": "a whole number, such as 3",
+    "float": "a number, such as 0.1",
+    "tuple[int": "several, such as [0,1,2]",
+    "tuple": "a list, such as [a,b]",
+    "None": "null",
+}
 _OWN = {"seed": "seeds are given by --seeds", "name": "runs of several rows are called after them"}
 
 
@@ -31,7 +40,7 @@ class HintingParser(ArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Print the error with a hint in one line, and exit."""
-        hinted = message + _hint(message, self._known_keys())
+        hinted = _plain(message) + _hint(message, self._known_keys())
         if not self.exit_on_error:
             super().error(hinted, ex)
         sys.stderr.write(f"error: {' '.join(hinted.split())}; --help shows the options\n")
@@ -64,6 +73,23 @@ def run_functions(functions: Any, name: str, *, as_positional: bool = False) -> 
             "allow_abbrev": False,
         }
         auto_cli(functions, as_positional=as_positional, **options)
+
+
+def _plain(message: str) -> str:
+    r"""The parser's message about a value of the wrong type, with examples of right ones.
+
+    Example:
+        >>> _plain("Parser key \"seed\": Expected a <class 'int'>. Got value: a")
+        'seed: expected a whole number, such as 3, got a'
+    """
+    match = _WRONG_TYPE.search(" ".join(message.split()))
+    if match is None:
+        return message
+    key, expected, value = match.groups()
+    expected = expected.partition(" Errors: ")[0]
+    words = [_TYPES[name] for name in re.findall(r"tuple\[int|tuple|bool|int|float|None", expected)]
+    words += [f"one of {names}" for names in re.findall(r"Literal\[([^]]*)\]", expected)]
+    return f"{key}: expected {', or '.join(words)}, got {value}" if words else message
 
 
 def _hint(message: str, known: Sequence[str]) -> str:

@@ -41,7 +41,7 @@ def test_help_is_quick(arguments):
 
 
 @pytest.mark.parametrize(
-    "line", ["table all --format csv", "report nowhere", "fit --config cola/softmax", "sweep cola/sgpa"]
+    "line", ["table all --format markdown --out a", "report nowhere", "fit --config cola/softmax", "sweep cola/sgpa"]
 )
 def test_what_is_not_there_is_said_before_anything_heavy_is_imported(line, tmp_path):
     code = "import sys; from experiments.cli import main\n"

@@ -75,7 +75,7 @@ def table(
     try:
         of_names = _measured(specs, find_runs([runs]), protocol)
     except ValueError as error:
-        if out is not None or format == "csv":  # a file would lose the numbers of ours that it has
+        if out is not None and format != "csv":  # a page has methods that no paper has, and would lose them
             raise
         sys.stderr.write(f"Our numbers are those that docs/results/papers has recorded ({error}).\n{_missing(specs)}")
         of_names = {key: with_recorded(key, each, _title) for key, each in _measured(specs, [], protocol).items()}

@@ -192,3 +192,20 @@ def test_a_posterior_of_lower_rank_says_its_rank():
     posterior = KEPSVGPAttention(12, 3, rank=4).eval().posterior(torch.randn(2, NUM_TOKENS, 12))
     with pytest.raises(ValueError, match="needs full rank, got rank 4 of 7: add noise"):
         posterior.log_prob(posterior.mean)
+
+
+@pytest.mark.parametrize("mode", ["marginal", "joint"])
+def test_draws_have_the_dependence_between_channels(mode):
+    block, x = KEPSVGPAttention(12, 3, rank=4).double().eval(), torch.randn(1, NUM_TOKENS, 12, dtype=torch.float64)
+    block.sampling, block.num_samples = mode, 4000
+    tokens = block.project(x)
+    with torch.no_grad():
+        draws, posterior = block.attend(tokens)[:, 0], block.gaussian(tokens)
+        spread = posterior.outputs.column_variances[0]  # (h, n, J)
+        expected = torch.einsum("hnj,hjc,hjd->hncd", spread, block.head_map, block.head_map)
+        scale = expected.diagonal(dim1=-2, dim2=-1).sqrt()
+        centred = (draws - posterior.mean[0]) / scale
+    correlations = torch.einsum("zhnc,zhnd->hncd", centred, centred) / len(centred)
+    expected = expected / (scale[..., :, None] * scale[..., None, :])
+    assert (correlations - expected).abs().max() < 6 * (2 / len(centred)) ** 0.5
+    assert (expected - torch.eye(4)).abs().max() > 0.5

@@ -249,6 +249,19 @@ def test_what_is_not_there_is_refused(root, options, message):
         sets(config(root, **options))
 
 
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ("svhn", "data.ood: expected the folder that holds the image set 'svhn', which is not made from the test"),
+        ("invrted", "an .npz file or an image set .*, got 'invrted'; did you mean 'inverted'?"),
+    ],
+)
+def test_an_ood_set_that_needs_a_folder_is_named(item, message, monkeypatch):
+    monkeypatch.delenv("CGP_DATA", raising=False)
+    with pytest.raises(ValueError, match=message):
+        sets(DataConfig(limit_test=20, ood=(item,)))
+
+
 def published(folder, severity=1, kind="fog", order=IDS):
     return published_corruption(folder, kind, severity, ids=IDS, labels=torch.from_numpy(CLASSES)[order])
 

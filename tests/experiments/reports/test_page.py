@@ -14,7 +14,7 @@ from experiments.evaluation import classification_report, uncertainty
 from experiments.evaluation.paired import mean_difference
 from experiments.reports import figures
 from experiments.reports.answer import _leader, _standing, _than, answer, findings
-from experiments.reports.figures import _totals, _uncertainty, _withhold, sections
+from experiments.reports.figures import _corrupted, _totals, _uncertainty, _variance, _withhold, sections
 from experiments.reports.page import report
 from experiments.reports.scores import Statistic, methods, score
 from tests.experiments.reports.saved import confident, find_runs, random_logits, write_run
@@ -40,8 +40,8 @@ def root(tmp_path_factory):
         record = {"label": "Softmax", "seconds_per_epoch": 0.5, "history": history}
         write_run(tmp_path, "digits", "softmax", seed, sets=sets(seed, scale=6.0, num_samples=1), record=record)
         inside = {"attention_similarity": [0.1, 0.999], "token_variance": np.ones((2, 3, 16))}
-        inside["variance_images"] = np.zeros((3, 1, 8, 8))
-        label = {"label": "<b>|CGP\u202e"}
+        inside |= {"variance_images": np.zeros((3, 1, 8, 8)), "variance_labels": np.array([0, 2, 3])}
+        label = {"label": "<b>|CGP\u202e", "data": {"class_names": ["cat", "dog", "owl", "ant"]}}
         write_run(tmp_path, "digits", "cgp", seed, sets=sets(seed, signal=4.0), record=label, diagnostics=inside)
     return tmp_path
 
@@ -295,6 +295,20 @@ def test_pictures_say_what_is_grey_and_begin_where_scores_do(results):
     (limits,) = {ax.get_xlim() for ax in panels}
     totals = [group for runs in results.values() for group in _totals(runs).values()]
     assert limits == score_limits(np.concatenate(totals), panels[0].get_xscale())
+
+
+def test_maps_name_their_layers_their_classes_and_their_unit(results, tmp_path):
+    *maps, bar = _variance("digits/cgp", results).axes
+    assert [ax.get_title() for ax in maps[:3]] == ["input", "layer 1", "layer 2"]
+    assert [ax.get_ylabel() for ax in maps[::3]] == ["true: cat", "true: owl", "true: ant"]
+    assert bar.get_ylabel() == "Variance of a patch / median of its layer"
+    assert _corrupted("digits/cgp", results).axes[0].get_ylabel() == "Accuracy, confidence"
+    # Only the last layer is a Gaussian process, and the file has no labels, as an earlier run's.
+    last = {"attention_similarity": [0.1, 0.2], "token_variance": np.ones((1, 3, 16))}
+    last["variance_images"] = np.zeros((3, 1, 8, 8))
+    write_run(tmp_path, "digits", "kep", sets=sets(0), diagnostics=last)
+    axes = _variance("digits/kep", methods(score(run, "pooled") for run in find_runs([tmp_path]))).axes
+    assert [axes[1].get_title(), axes[0].get_ylabel()] == ["layer 2", ""]
 
 
 def test_each_picture_names_its_method(results, monkeypatch):

@@ -93,6 +93,7 @@ def test_a_complete_run_is_kept_and_refuses_another_configuration(out):
     classes = len(splits.test.labels.unique()[:5])
     assert written["token_variance"].shape[1] == len(written["variance_images"]) == classes
     assert (written["token_variance"] > 0).all()
+    assert written["variance_labels"].tolist() == splits.test.labels.unique()[:5].tolist()
     before = run.predictions("test").logits
     run.diagnostics.unlink()
     predict_again(run.config, run)

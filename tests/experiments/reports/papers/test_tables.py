@@ -2,6 +2,7 @@
 
 import csv
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -131,7 +132,7 @@ def test_recorded_pages_have_the_names_that_the_command_writes(page):
     assert {line[2].strip() for line in lines[2:]} <= known
 
 
-def test_printed_numbers_need_no_runs_but_files_do(tmp_path, capsys):
+def test_printed_numbers_need_no_runs_but_pages_do(tmp_path, capsys):
     table("list", runs=tmp_path)
     shown = capsys.readouterr()
     assert all(name in shown.out for name in TABLES)
@@ -143,11 +144,20 @@ def test_printed_numbers_need_no_runs_but_files_do(tmp_path, capsys):
     shown = capsys.readouterr()
     assert "SGPA, printed | 28.826 ± 0.982" in shown.out
     assert "SGPA, ours | 13.900 ± 1.204 | 1.581 ± 0.079 | 0.801 ± 0.005 | 0.319 ± 0.006 | 5 | 1–7 |" in shown.out
+    guide = (PAPERS.parents[1] / "guides" / "papers-tables.md").read_text(encoding="utf-8")
+    for line in re.findall(r"^SGPA, .*", guide, re.MULTILINE):  # the guide shows what the command prints
+        assert " | ".join(re.split("  +", line)[:3]) in shown.out
     assert "\n7. attention returns the same to every token" in shown.out
     assert "table: python -m experiments sweep cola-pooled/sgpa cola-pooled/cgpt cola-pooled/scgpt --out" in shown.err
     with pytest.raises(ValueError, match="runs: expected a folder with complete runs"):
         table("cgpt-I", runs=tmp_path, out=tmp_path, format="markdown")
     assert not list(tmp_path.iterdir())
+    table("cgpt-I", runs=tmp_path, out=tmp_path / "mine.csv", format="csv")
+    assert capsys.readouterr().err.startswith("Our numbers are those that docs/results/papers has recorded")
+    with (tmp_path / "mine.csv").open(newline="") as file:
+        (line,) = [row for row in csv.DictReader(file) if (row["method"], row["metric"]) == ("sgpa", "nll")][:1]
+    assert (float(line["ours"]), float(line["ours_sd"]), line["seeds"]) == (1.581, 0.079, "5")
+    assert float(line["printed"]) == 0.842
 
 
 def test_files_are_written_whole_and_named(runs, tmp_path, capsys):

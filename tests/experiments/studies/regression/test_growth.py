@@ -46,6 +46,9 @@ def test_the_picture_has_a_panel_a_task_and_a_colour_a_package():
     packages = ["cgp's regressor", "celerite2", "GPyTorch's ExactGP with cgp's Markov", "tinygp"]
     assert [text.get_text() for text in legend.get_texts()] == packages
     assert [line.get_linestyle() for line in fill.lines] == ["-", "-", "-", "--"]
+    regressor, exact = fill.lines[:2]  # which are on each other: both are seen
+    assert exact.get_zorder() < regressor.get_zorder()
+    assert exact.get_linewidth() > 2 * regressor.get_linewidth()
     assert [text.get_text() for text in fill.texts] == ["10 outputs"]
     assert (len(gradient.lines), len(evidence.lines)) == (1, 2)
 
