@@ -156,12 +156,12 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
 
         Warns:
             UserWarning: if a value looks like a code for what is missing, or is so far from its neighbours in a series
-                and from its prediction as no other of its column, a column with gaps has one value only, or
-                below ten of them and more gaps, or times repeat, or days and months
-                seem to have changed places, or a total reaches over rows before the first or after
-                the last one, which are taken for rows without a value, or needs fills far beyond what was observed, or
-                leaves nothing for what is missing of a rectified column, or a cycle is visible in a series so short
-                that it is not searched for any.
+                and from its prediction as no other of its column, a column with gaps has one value only, or below ten
+                of them and more gaps, or a gap of more rows than it has values, or times repeat, or days and months
+                seem to have changed places, or a total reaches over rows before the first or after the last one, which
+                are taken for rows without a value, or needs fills far beyond what was observed, or leaves nothing for
+                what is missing of a rectified column, or a cycle is visible in a series so short that it is not
+                searched for any.
         """
         for name in ("conformal_", "panel_", "regressor_", "tails_", "transforms_"):  # of another table
             if hasattr(self, name):
@@ -177,6 +177,7 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
             warn_of_beyond(sums, table)
             warn_of_far(sums, table)
         codes.check_columns(table.values, table.names, summed)
+        codes.warn_of_long_gaps(table, summed)
         codes.warn_of_repeats(table, is_time=self._axis.is_time)
         if self._axis.is_time:
             codes.warn_of_swapped_days(self._axis.times(table.given))

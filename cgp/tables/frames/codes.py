@@ -12,7 +12,7 @@ from scipy.stats import rankdata, spearmanr
 from cgp.spelling import counted, first_of, said_times
 from cgp.warning import warn_user
 
-from .gaps import absent_between
+from .gaps import absent_between, ordered_rows, runs_of
 from .periods import are_set_back
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ __all__ = [
     "warn_of_codes",
     "warn_of_constants",
     "warn_of_few",
+    "warn_of_long_gaps",
     "warn_of_negatives",
     "warn_of_repeats",
     "warn_of_strangers",
@@ -136,6 +137,25 @@ def warn_of_few(values: Array, names: Sequence[Any]) -> None:
         warn_user(
             f"table: {first_of(said, _NAMED)}: most of what is filled there is a guess, and how far it may be wrong is "
             "one, too: leave such a column out unless others say what it is"
+        )
+
+
+def warn_of_long_gaps(table: Table, summed: Sequence[int] = ()) -> None:
+    """Warn of a series with a gap of more rows than it has values: how far it moves in that time is not seen.
+
+    Columns whose sums are known besides are left out, and those of :func:`warn_of_few`.
+    """
+    if table.inputs.shape[1] != 1:
+        return
+    runs, counts = runs_of(table.missing[ordered_rows(table.inputs)]), table.known.sum(axis=0)
+    longest = np.zeros_like(counts)
+    np.maximum.at(longest, runs.columns, runs.lengths)
+    columns = [p for p in np.flatnonzero((longest > counts) & (counts >= _FEW)).tolist() if p not in summed]
+    if columns:
+        said = (f"{table.names[p]!r} has {counts[p]} values and a gap of {longest[p]} rows" for p in columns)
+        warn_user(
+            f"table: {first_of(said, _NAMED)}: how far a column moves in so long a time is not seen in it, so that "
+            "intervals there can be much too narrow"
         )
 
 

@@ -8,7 +8,13 @@ import pytest
 
 from cgp import CorrelatedGPImputer
 from cgp.commands.terminal import in_flags
-from cgp.tables.frames.codes import warn_of_few, warn_of_repeats, warn_of_swapped_days, warn_of_uneven_errors
+from cgp.tables.frames.codes import (
+    warn_of_few,
+    warn_of_long_gaps,
+    warn_of_repeats,
+    warn_of_swapped_days,
+    warn_of_uneven_errors,
+)
 from cgp.tables.frames.table import read_table
 
 
@@ -77,6 +83,19 @@ def test_columns_of_few_values_and_more_gaps_are_named():
     with pytest.warns(UserWarning, match="table: 'b' has 5 values and 35 gaps, 'c' has 9 values and 31 gaps: most of"):
         warn_of_few(values, list("abcd"))
     warn_of_few(values[:18, 2:], list("cd"))  # neither: a warning is an error in these tests
+
+
+def test_a_gap_longer_than_all_that_a_series_shows_is_named():
+    """In the order of time; not where values are as many, below ten of them, or where sums are known besides."""
+    rows = np.random.default_rng(0).permutation(60)
+    values = np.where(rows[:, None] < np.array([20, 30, 5, 20]), 1.0, np.nan) * rows[:, None]
+    table = read_table(pd.DataFrame(values, index=rows.astype(float), columns=list("abcd")), None)[0]
+    with pytest.warns(UserWarning, match="table: 'a' has 20 values and a gap of 40 rows: how far a column moves"):
+        warn_of_long_gaps(table, [3])
+    warn_of_long_gaps(table._replace(values=values[:, 1:2], names=["b"]))  # a warning is an error in these tests
+    series = np.where(np.arange(60) < 20, np.sin(np.arange(60.0)), np.nan)
+    with pytest.warns(UserWarning, match="'x' has 20 values and a gap of 40 rows"):
+        CorrelatedGPImputer(random_state=0).fit(pd.DataFrame({"x": series}))
 
 
 def test_errors_that_no_interval_is_too_narrow_for_are_not_named():
