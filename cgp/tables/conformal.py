@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from numbers import Real
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +14,16 @@ from cgp.warning import warn_user
 
 from .frames.gaps import ordered_rows, runs_of
 
-__all__ = ["Conformal", "blocks_needed", "conformal_factor", "gap_labels", "interval_scores"]
+__all__ = ["Conformal", "blocks_needed", "check_level", "conformal_factor", "gap_labels", "interval_scores"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+
+def check_level(level: Any) -> None:
+    """Refuse what is no level of intervals: percents, text."""
+    if not (isinstance(level, Real) and 0.0 < level < 1.0):
+        raise ValueError(f"level: expected a number between 0 and 1, got {level!r}")
 
 
 def blocks_needed(level: float) -> int:

@@ -16,7 +16,7 @@ from sklearn.base import clone
 from cgp.comparisons import LEVEL, Difference, aligned, critical_value
 from cgp.extras import needs_extra
 from cgp.spelling import counted, first_of, listed
-from cgp.tables.conformal import Conformal, interval_scores
+from cgp.tables.conformal import Conformal, check_level, interval_scores
 from cgp.tables.filled import titled
 from cgp.tables.frames.table import read_table
 from cgp.tables.masking import HiddenBlocks
@@ -226,8 +226,9 @@ class GapReport:
             "conformal_width", infinite where there are too few blocks; widths in standard deviations of the column.
 
         Raises:
-            ValueError: if there is no such method.
+            ValueError: if there is no such method or level.
         """
+        check_level(level)
         errors = self.conformal(method)
         sd = self.trials[self.method if method is None else method].sd
         return {label: interval_scores(sd, errors, label, level) for label in self.strata.weights}

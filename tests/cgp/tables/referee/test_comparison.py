@@ -452,6 +452,8 @@ def test_widths_that_few_blocks_leave_open_are_said_to_be_none(report):
     said = [line.split()[-1] for line in report.to_text().splitlines() if line.split()]
     assert "none" in said
     assert "inf" not in said
+    with pytest.raises(ValueError, match="level: expected a number between 0 and 1, got 95"):
+        report.intervals(95)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
