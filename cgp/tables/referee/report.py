@@ -296,7 +296,7 @@ class GapReport:
                 0
             ].figure
         inside: dict[str, tuple[float, float]] = {name: self._coverage(name)[0] for name in self.trials}
-        label = "mean distance of fills from hidden values"
+        label = "mean distance of fills from hidden values, in the unit of each column"
         axes = plotting.method_scores(self._distances, xlabel=label, chosen=self.method, inside=inside, least=0.0)
         return axes[0].figure
 
