@@ -215,7 +215,7 @@ def _warn_of_absent(bins: Bins, called: str, short: NDArray[np.int64], within: i
         )
     warn_user(
         f"aggregate: {what}, in or beside the {called} {names}{', …' if len(short) > _NAMED else ''}, and sums that "
-        f"lack some are NaN, means without an error: {'; '.join(cures)}"
+        f"lack some are NaN, as are errors of means: {'; '.join(cures)}"
     )
 
 

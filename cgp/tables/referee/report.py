@@ -41,7 +41,9 @@ _UNTOLD = "not told apart"
 _PANELS, _COLUMNS = 4, 12  # in their own units: of a picture or sentence, and of the text
 _DEVIATIONS = "in standard deviations"
 _MEANING = (
-    "NLL: minus the log probability density of hidden values, in nats; it counts fills and intervals.",
+    "NLL: minus the log probability density of hidden values: it counts fills and intervals. Where it",
+    "is 0.1 lower (its units are called nats), values were 1.1 times as probable. A name in quotes,",
+    "such as 'shared', is a structure: how columns are related.",
     "CRPS: distance from the whole distribution, in standard deviations of a column. Squared error: 1",
     "is that of filling a column's mean. Less is better. Coverage is of 95 % intervals; like all but",
     "distances it is weighed as the table's missing values are.",

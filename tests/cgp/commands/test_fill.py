@@ -260,7 +260,7 @@ def test_months_that_are_seen_in_part_have_no_sum_and_are_named(first, rows, abs
     lines = [line for line in capsys.readouterr().err.splitlines() if "absent" in line]
     names = ", ".join(month for month, count in zip(found["date"], absent or [0], strict=True) if count)
     said = f"{sum(absent or [])} rows are absent, in or beside the months {names}, and sums that lack some are empty, "
-    said += "means without an error: they are before the"
+    said += "as are errors of means: they are before the"
     assert all(line.endswith("are filled if the file has lines without values there") for line in lines)
     assert [line.partition(" first row")[0] for line in lines] == (
         [f"cgp fill: warning: aggregate: {said}"] * bool(absent)
@@ -393,7 +393,7 @@ def test_a_time_that_comes_twice_as_clocks_are_set_back_is_no_error(file, capsys
 def test_rows_that_sums_lack_are_added_by_a_flag(file, capsys):
     readings(48).drop(index=20).to_csv(file, index=False)
     assert run(file, "--sums", "day", file.with_name("sums.csv")) == 0
-    said = "days 2024-01-01, and sums that lack some are empty, means without an error: --every STEP makes them gaps"
+    said = "days 2024-01-01, and sums that lack some are empty, as are errors of means: --every STEP makes them gaps"
     assert said in capsys.readouterr().err
     path = file.with_name("totals.csv")
     path.write_text("date,warm\n2024-02,1.0\n")

@@ -651,6 +651,7 @@ def test_the_picture_shows_distances_in_units_and_the_share_in_intervals(columns
     assert last.containers[1].lines[0].get_xdata()[0] == pytest.approx(covered)
     text = report.to_text()
     assert f"{covered:.4f}" in text
+    assert "units are called nats" in text
     assert ("mean distance, in units" in text) == (columns == 5) == ("those of their columns" in text)
     if columns == 5:
         near = np.abs(report.trials[report.method].errors[hidden.columns == 4]).mean() * table["sun"].std(ddof=0)
