@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from cgp.spelling import as_share
 from cgp.warning import warn_user
 
 from .frames.gaps import ordered_rows, runs_of
@@ -23,7 +24,8 @@ Integers = NDArray[np.int64]
 def check_level(level: Any) -> None:
     """Refuse what is no level of intervals: percents, text."""
     if not (isinstance(level, Real) and 0.0 < level < 1.0):
-        raise ValueError(f"level: expected a number between 0 and 1, got {level!r}")
+        percent = as_share(level) if isinstance(level, Real) else ""
+        raise ValueError(f"level: expected a number between 0 and 1, got {level!r}{percent}")
 
 
 def blocks_needed(level: float) -> int:

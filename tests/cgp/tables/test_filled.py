@@ -373,7 +373,7 @@ def test_intervals_of_sums_are_those_of_the_normal_distribution(imputer):
         imputer.aggregate("D")["aa"]
     number = "number between 0 and 1, got "
     for wrong, said in (
-        ({"level": 95}, f"{number}95"),
+        ({"level": 95}, f"{number}95; did you mean 0.95"),
         ({"level": "95"}, f"{number}'95'"),
         ({"include_noise": False}, "None where"),
     ):
