@@ -23,9 +23,9 @@ Integers = NDArray[np.int64]
 
 def check_level(level: Any) -> None:
     """Refuse what is no level of intervals: percents, text."""
-    if not (isinstance(level, Real) and 0.0 < level < 1.0):
-        percent = as_share(level) if isinstance(level, Real) else ""
-        raise ValueError(f"level: expected a number between 0 and 1, got {level!r}{percent}")
+    number = float(level) if isinstance(level, Real) else math.nan
+    if not 0.0 < number < 1.0:
+        raise ValueError(f"level: expected a number between 0 and 1, got {level!r}{as_share(number)}")
 
 
 def blocks_needed(level: float) -> int:
