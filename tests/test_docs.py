@@ -224,6 +224,26 @@ def test_a_build_draws_into_a_folder_of_its_own(tmp_path, monkeypatch):
     assert source == ["![A picture.](/_build/images/readme-1.png) and ![another](images/other-1.png)"]
 
 
+def test_a_build_links_to_the_gallery_and_the_api():
+    """In the repository, where they are not, an example is its file, and a name is code."""
+    code = "## What `cgp.assess` says\n\n```python\n# as `cgp.assess` does\n```"
+    source = [
+        f"[a](examples/new_block.py), [b](../examples/new_block.py), `cgp.assess` and `cgp.assess(x)`\n\n{code}\n"
+    ]
+    pages._show_built(None, "page", source)
+    links = "[a](gallery/new_block), [b](../gallery/new_block), {py:obj}`cgp.assess` and `cgp.assess(x)`"
+    assert source == [f"{links}\n\n{code}\n"]
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("[a-zA-Z]*.md")), ids=lambda page: page.stem)
+def test_pages_are_read_in_the_repository(page):
+    """Their links lead to files, and roles of Sphinx, which only a build shows, are in the API alone."""
+    text = re.sub(r"```.*?```|`[^`\n]*\]\([^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    targets = re.findall(r"\]\((?!https?:|#)([^)\s#]+)(?:#[^)]*)?\)", text)
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+    assert page.parent.name in ("api", "notes") or re.findall(r"\{(?:func|meth|class|mod)\}`", text) == []
+
+
 def documented(names: str) -> set[str]:
     """Names that a page of Sphinx's directives describes."""
     names_found = set(re.findall(r"auto(?:class|function):: (\w+)", names))

@@ -166,7 +166,8 @@ def check_for(parsed: argparse.Namespace, table: Any) -> None:
                 "take out of the file what is no reading of its own, or say --repeats"
             )
         if given is not None and (step := table.pieces.assembled.absent):
-            say(f"cgp fill: note: {flag}: errors are empty where rows are not there: --every {step} adds these rows")
+            what = "sums and errors" if flag == "--sums" or parsed.sum_columns else "errors"
+            say(f"cgp fill: note: {flag}: {what} are empty where rows are not there: --every {step} adds these rows")
         if given is None or period_of(given[0]) is None:
             continue
         if not isinstance(table.frame.index, pd.DatetimeIndex):

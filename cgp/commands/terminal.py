@@ -42,6 +42,7 @@ _CYCLES = re.compile(r"structure=MultiScale\(periods=\[([^\]]*)\]\)")
 _STEPS = re.compile(r"; inference=MAP\(max_steps=\d+\) takes more steps")  # which has no flag
 _PYTHON = {
     "pandas.to_datetime(..., dayfirst=True), or format=, tells": "--dayfirst, --monthfirst or --time-format tells",
+    "sums that lack some are NaN": "sums that lack some are empty",
     "NaN in its place": "an empty field in its place",
     "if the table has empty rows there": "if the file has lines without values there",
     "table.asfreq(...) before the fit makes": "--every STEP makes",

@@ -308,7 +308,7 @@ def method_scores(
     if ahead in methods:
         looks["ahead, but not surely"] = {"color": PALETTE[0], "marker": "o", "mfc": "white"}
     if has_far:
-        looks["farther than is drawn"] = {"color": GREY, "ls": "", "marker": r"$\rightarrow$"}
+        looks["farther than is drawn"] = {"color": PALETTE[0], "ls": "", "marker": r"$\rightarrow$"}
     handles = [Line2D([], [], label=label, **look) for label, look in looks.items()]
     figure.legend(handles=handles, loc="outside upper right", ncols=3)
     return np.asarray(axes, dtype=np.object_)

@@ -8,6 +8,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.dates import AutoDateLocator, date2num, num2date
 from matplotlib.figure import FigureBase
 from matplotlib.lines import Line2D
@@ -43,7 +44,7 @@ _DATES = {  # formats of ticks' two lines, by the finest unit in which one is no
     "year": ("%Y", ""),
 }
 _BAND: dict[str, Any] = {"color": _FILLED, "alpha": 0.25, "lw": 0.0}
-_BAR: dict[str, Any] = {"color": _FILLED, "alpha": 0.4, "lw": 1.0}  # an interval of a short gap
+_BAR: dict[str, Any] = {"color": _FILLED, "alpha": 0.4, "lw": 1.0, "zorder": 1}  # an interval of a short gap
 _THIN_BAND = _BAND | {"lw": 1.0}  # of a long table, where a row is no wider than the outline
 
 
@@ -183,7 +184,7 @@ def pair_correlations(correlation: Any, *, names: list[str], lags: Any = None, a
     pairs = np.tri(size, k=-1, dtype=bool)
     below, beside = (slice(1, None), slice(-1)) if size > 1 else (slice(1), slice(1))
     width = 1.6 + 0.36 * min(size, _MOST_NUMBERS) + 0.2 * max(size - _MOST_NUMBERS, 0)
-    ax = new_axes(ax, width=width, height=0.8 * width)
+    ax = new_axes(ax, width=width, height=0.8 * width, layout="compressed")  # squares leave names no room otherwise
     ax.spines[:].set_visible(False)
     image = ax.imshow(np.where(pairs, correlation, math.nan)[below, beside], cmap=DIVERGING, vmin=-1.0, vmax=1.0)
     behind = [f"{name} ({lag})" if lag else name for name, lag in zip(names, lags or [""] * size, strict=True)]
@@ -339,7 +340,7 @@ def _filled_column(ax: Axes, x: Array, values: Array, low: Array, high: Array, m
         if bridge.any():
             ax.fill_between(x, low, high, where=bridge, **band)
         if short.any():
-            ax.vlines(x[short], low[short], high[short], **_BAR)
+            ax.add_collection(_bars(x[short], low[short], high[short]))
         ax.plot(x, np.where(bridge | short, values, math.nan), color=_FILLED, lw=_FILLS["lw"])
         dotted, size = np.flatnonzero(missing), 1.0
         if is_long:
@@ -352,6 +353,12 @@ def _filled_column(ax: Axes, x: Array, values: Array, low: Array, high: Array, m
             size = _OBSERVED["ms"] * (1.0 if alone.sum() <= _MOST_MARKED else 0.5)
             ax.plot(x[alone], values[alone], color=INK, **_OBSERVED | {"ls": "", "ms": size})
     ax.margins(x=0.01)
+
+
+def _bars(x: Array, low: Array, high: Array) -> LineCollection:
+    """Upright lines as one path: where they overlap their colours do not add up."""
+    gaps = np.full((2, len(x)), math.nan)
+    return LineCollection([np.stack([x, low, x, high, *gaps], axis=1).reshape(-1, 2)], **_BAR)
 
 
 def _looks(rows: int) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -15,6 +15,8 @@ __all__ = ["filled_maps"]
 
 _FILLED = PALETTE[1]
 _MOST_ACROSS, _FEW_ACROSS = 5, 3
+_SIDE = 50.0  # points of a map in an inch of its width
+_COVERED = 0.15  # of a map, by dots
 
 
 @styled
@@ -72,14 +74,15 @@ def filled_maps(
     for p in range(columns):
         first = axes[0] if axes else None
         axes.append(new_axes(figure.add_subplot(grid[p // across, p % across], sharex=first, sharey=first)))
-        _map(axes[-1], places, values[:, p], sd[:, p], missing[:, p].astype(bool), small=across > _FEW_ACROSS)
+        size = float(np.clip(_COVERED * (_SIDE * width) ** 2 / count, 2, 16))
+        _map(axes[-1], places, values[:, p], sd[:, p], missing[:, p].astype(bool), size, small=across > _FEW_ACROSS)
         axes[-1].set_aspect(ratio)
         axes[-1].set_title(names[p], loc="left", pad=2)
-        axes[-1].tick_params(labelbottom=p + across >= columns, labelleft=p % across == 0)
+        is_lowest, is_first = p + across >= columns, p % across == 0
+        axes[-1].tick_params(labelbottom=is_lowest, labelleft=is_first)
+        axes[-1].set(xlabel=labels[0] if is_lowest else "", ylabel=labels[1] if is_first else "")
         axes[-1].locator_params(nbins=3)
-    figure.supxlabel(labels[0], fontsize=8)
-    figure.supylabel(labels[1], fontsize=8)
-    handles = [_dot("observed", GREY, GREY), _dot("filled, with its median standard deviation", "white", _FILLED)]
+    handles = [_dot("observed", GREY, GREY), _dot("filled, ± their median standard deviation", "white", _FILLED)]
     figure.legend(handles=handles, loc="outside upper right", ncols=2)
     return axes
 
@@ -88,10 +91,9 @@ def _dot(label: str, face: str, edge: str) -> Line2D:
     return Line2D([], [], ls="", marker="o", ms=4, mfc=face, mec=edge, mew=1.0, label=label)
 
 
-def _map(ax: Axes, places: Array, values: Array, sd: Array, missing: Array, *, small: bool) -> None:
+def _map(ax: Axes, places: Array, values: Array, sd: Array, missing: Array, size: float, *, small: bool) -> None:
     """Colours from the 2nd to the 98th percentile, which a few high values do not stretch."""
     low, high = np.percentile(values, [2, 98])
-    size = float(np.clip((400 if small else 1500) / len(values), 2, 16))
     for chosen, edge, width in ((~missing, "none", 0.0), (missing, _FILLED, 0.6 if small else 0.9)):
         (x, y), dots = places[chosen].T, size * (1.0 if edge == "none" else 2.2)
         options: dict[str, Any] = {"cmap": SEQUENTIAL, "vmin": low, "vmax": max(high, low + 1e-12)}

@@ -5,7 +5,7 @@ import io
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -83,10 +83,16 @@ def styled(draw: Callable[P, T]) -> Callable[P, T]:
     return wrapper
 
 
-def new_axes(ax: Axes | None, *, width: float = COLUMN, height: float = 2.5) -> Axes:
+def new_axes(
+    ax: Axes | None,
+    *,
+    width: float = COLUMN,
+    height: float = 2.5,
+    layout: Literal["constrained", "compressed"] = "constrained",
+) -> Axes:
     """The given axes, or those of a new figure, without a frame above and to the right."""
     if ax is None:
-        ax = plt.subplots(figsize=(width, height), layout="constrained")[1]
+        ax = plt.subplots(figsize=(width, height), layout=layout)[1]
     ax.spines[["top", "right"]].set_visible(False)
     return ax
 

@@ -98,13 +98,14 @@ class Answers:
 
         They are exact over gaps of any shape, in time that is linear in the rows of a series. By default it is readings
         that are summed: those that were observed (O) have no error, those that are missing (M) that of a reading, noise
-        included. Rows that the table does not have are not in a sum, those of its first and last period beyond it
-        likewise: the error of a bin that lacks some is NaN until they are added, as by ``frame.asfreq("h")``.
-        ``aggregate("month")["ozone"]`` has the parts of a column.
+        included. A sum that lacks rows, also those of its first and last period beyond the table, is NaN until they are
+        added, as by ``frame.asfreq("h")``; a mean is of the rows that are there, and its error NaN.
+        ``weights=np.ones(len(frame))`` sums what is there. ``aggregate("month")["ozone"]`` has the parts of a column.
 
         Args:
-            by: what is summed together: "hour" to "year" or a frequency of pandas for times ("D", "MS"), or a label for
-                each row (a series by its index); None is the whole table, each one of a panel.
+            by: what is summed together: "hour", "day", "week", "month", "quarter" or "year" (or "months"), a frequency
+                of pandas ("3h"; "MS" is "month", and "ME" dates months by their last day), or a label for each row (a
+                series by its index); None is the whole table, each one of a panel.
             how: "sum", or "mean": the sum divided by that of the weights.
             weights: of each row, ``(n,)``, or of each value, ``(n, P)``, those of pandas by their labels; None is 1.
             include_noise: False for sums of the functions beneath the readings, in which every row is uncertain.
@@ -138,7 +139,8 @@ class Answers:
             level: of the intervals, between 0 and 1.
 
         Returns:
-            Mean, standard deviation and the ends of central intervals, with the index that follows.
+            Mean, standard deviation and the ends of central intervals, with the index that follows; ``to_frame()`` has
+            them in one frame.
 
         Raises:
             ValueError: if the table has several inputs, there are too few steps, or ``level`` is invalid.

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from numbers import Real
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from cgp.spelling import as_share
 from cgp.warning import warn_user
 
 from .frames.gaps import ordered_rows, runs_of
 
-__all__ = ["Conformal", "blocks_needed", "conformal_factor", "gap_labels", "interval_scores"]
+__all__ = ["Conformal", "blocks_needed", "check_level", "conformal_factor", "gap_labels", "interval_scores"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+
+def check_level(level: Any) -> None:
+    """Refuse what is no level of intervals: percents, text."""
+    number = float(level) if isinstance(level, Real) else math.nan
+    if not 0.0 < number < 1.0:
+        raise ValueError(f"level: expected a number between 0 and 1, got {level!r}{as_share(number)}")
 
 
 def blocks_needed(level: float) -> int:

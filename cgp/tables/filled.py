@@ -18,9 +18,9 @@ from cgp.regression import Posterior
 from cgp.regression.covariances.structure import check_count
 from cgp.spelling import meant
 
-from .conformal import Conformal, gap_labels
+from .conformal import Conformal, check_level, gap_labels
 from .constrained import ConstrainedPosterior
-from .frames.beside import beside, column_of, is_name
+from .frames.beside import beside, column_of, is_name, one_frame
 from .frames.codes import warn_of_negatives
 from .frames.spikes import spikes_of
 from .frames.table import merged
@@ -92,6 +92,17 @@ class Forecast(NamedTuple):
         """The parts of a column beside each other, by its name; by number, those of the tuple."""
         return column_of(self, key) if is_name(key) else tuple.__getitem__(self, key)
 
+    def to_frame(self) -> Any:
+        """All parts as one frame of pandas, as ``cgp fill --forecast`` writes them: ``to_frame().to_csv("next.csv")``.
+
+        Returns:
+            Columns "ozone", "ozone std", "ozone low" and "ozone high" of each; a row for each that follows.
+
+        Raises:
+            ValueError: if the table was an array.
+        """
+        return one_frame({"": self.mean, " std": self.std, " low": self.lower, " high": self.upper})
+
 
 @dataclass(frozen=True, eq=False)
 class FilledTable:
@@ -161,7 +172,7 @@ class FilledTable:
 
     def interval(self, level: float, method: str, conformal: Conformal | None) -> Interval:
         """Central intervals, "gaussian" or "conformal"; both ends are the value where it was observed."""
-        _check_level(level)
+        check_level(level)
         return Interval(*map(self.table.framed, self._ends(level, method, conformal)))
 
     def lower(self) -> Array:
@@ -179,7 +190,7 @@ class FilledTable:
         """Draw the gaps of the table, and each column with its filled values; places as maps."""
         from cgp.plotting import filled_maps, filled_table
 
-        _check_level(level)
+        check_level(level)
         table, axis, kinds = self.table, self.axis, self._transforms.kinds
         shown, rows = _chosen_columns(columns, table), _rows_between(between, table, axis)
         cells = np.ix_(rows, np.array(shown))
@@ -236,15 +247,16 @@ class FilledTable:
             shares = shares_of(bins, shares)
         moments = totals_of(self._posterior, self.table, bins, shares, include_noise=include_noise)
         ends = () if level is None else ends_of(self._posterior, self.table, bins, shares, moments, level)
-        unknown = np.broadcast_to(absent[:, None] > 0, moments[0].shape)
-        errors = (np.where(unknown, np.nan, each) for each in (moments[1], *ends))
-        value, std, *framed = (self.table.framed(part, bins.labels) for part in (moments[0], *errors))
+        lacks = absent[:, None] > 0  # a mean is then of the rows that are there, a sum is no total
+        parts = [np.where(lacks, np.nan, part) for part in (*moments, *ends)]
+        parts[0] = moments[0] if how == "mean" else parts[0]
+        value, std, *framed = (self.table.framed(part, bins.labels) for part in parts)
         lower, upper = framed or (None, None)
         return Aggregate(value, std, lower, upper, self.table.labelled(absent, bins.labels))
 
     def forecast(self, steps: Any, level: float) -> Forecast:
         """Readings after the last row of a table of one input, with Gaussian intervals."""
-        _check_level(level)
+        check_level(level)
         later, labels = _rows_ahead(self.table, self.axis, steps)
         ahead = replace(self, table=later, freedom=np.inf)
         warn_of_negatives(later, self.table.values, ahead.moments[0], ahead.lower, "forecast value")
@@ -361,14 +373,9 @@ def _check_asked(how: str, level: float | None, *, include_noise: bool) -> None:
         raise ValueError(f"how: expected 'sum' or 'mean', got {how!r}")
     if level is None:
         return
-    _check_level(level)
+    check_level(level)
     if not include_noise:
         raise ValueError(f"level: expected None where include_noise=False, as intervals are of readings, got {level}")
-
-
-def _check_level(level: float) -> None:
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level: expected a number between 0 and 1, got {level}")
 
 
 def _chosen_columns(columns: Any, table: Table) -> list[int]:

@@ -12,7 +12,7 @@ from cgp.regression import Posterior
 from cgp.spelling import counted, said_times
 from cgp.warning import warn_user
 
-from .frames.beside import beside, column_of, is_name
+from .frames.beside import beside, column_of, is_name, one_frame
 from .frames.gaps import JITTER, absent_between
 from .frames.periods import PERIODS, meant_period, period_of
 from .transforms.columns import TransformedPosterior
@@ -61,7 +61,7 @@ class Aggregate(_Moments):
     """Sums or means of each column in each bin; ``value, std = ...`` unpacks the first two.
 
     Attributes:
-        value: in the form of the table, a row for each bin.
+        value: in the form of the table, a row for each bin; sums are NaN where rows are absent, means of those there.
         std: their standard errors, likewise; 0 where nothing is missing, NaN where rows are absent.
         lower: lower ends of their central intervals, likewise; None where no level was asked for.
         upper: upper ends.
@@ -98,15 +98,8 @@ class Aggregate(_Moments):
         Raises:
             ValueError: if the table was an array.
         """
-        if not hasattr(self.value, "iloc"):
-            raise ValueError(f"to_frame: expected sums of a table of pandas, got {type(self.value).__name__}")
-        import pandas as pd
-
-        named = {"": self.value, " std": self.std}
-        if self.lower is not None:
-            named |= {" low": self.lower, " high": self.upper}
-        parts = {end: part if hasattr(part, "columns") else part.to_frame() for end, part in named.items()}
-        frame = pd.DataFrame({f"{name}{end}": part[name] for name in parts[""] for end, part in parts.items()})
+        ends = {} if self.lower is None else {" low": self.lower, " high": self.upper}
+        frame = one_frame({"": self.value, " std": self.std} | ends)
         if np.any(self.absent):
             frame.insert(0, "absent rows", self.absent)
         return frame
@@ -213,7 +206,7 @@ def _warn_of_absent(bins: Bins, called: str, short: NDArray[np.int64], within: i
     if not within + beyond:
         return
     names = ", ".join(said_times(bins.labels[number] for number in short[:_NAMED]))
-    what = counted(within + beyond, "row is absent and adds", "rows are absent and add")
+    what = counted(within + beyond, "row is absent", "rows are absent")
     cures = ["table.asfreq(...) before the fit makes them gaps, which are filled"] if within else []
     if beyond:
         which = f"{beyond} of them" if within else "they"
@@ -221,8 +214,8 @@ def _warn_of_absent(bins: Bins, called: str, short: NDArray[np.int64], within: i
             f"{which} are before the first row or after the last, and are filled if the table has empty rows there"
         )
     warn_user(
-        f"aggregate: {what} nothing, in or beside the {called} {names}{', …' if len(short) > _NAMED else ''}: "
-        f"{'; '.join(cures)}"
+        f"aggregate: {what}, in or beside the {called} {names}{', …' if len(short) > _NAMED else ''}, and sums that "
+        f"lack some are NaN, as are errors of means: {'; '.join(cures)}"
     )
 
 

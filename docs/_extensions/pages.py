@@ -70,6 +70,9 @@ _BLOCK = re.compile(
     r"(?P<skip><!-- not run -->\n)?```python\n(?P<code>.*?)```\n(?:\n```text\n(?P<output>.*?)```\n)?", re.DOTALL
 )
 _OUTPUT = re.compile(r"^```text\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
+_EXAMPLE = re.compile(r"\]\(((?:\.\./)?)examples/(\w+)\.py\)")
+# Outside of blocks and headings, whose addresses have no roles.
+_NAME = re.compile(r"^```.*?^```|^#[^\n]*|(?<![`\[}])`(cgp(?:\.\w+)+)`(?![`\]])", re.DOTALL | re.MULTILINE)
 _PICTURE = re.compile(r"\]\(\S*images/([\w-]+\.png)\)")
 _NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 _SECONDS = re.compile(r"[\d.]+ s\b")
@@ -227,9 +230,14 @@ def _differences(group: list[Path]) -> dict[Path, list[str]]:
 
 
 def _show_built(_: Sphinx, _name: str, source: list[str]) -> None:
-    """Let a page show the pictures of this build, and let sentences of outputs wrap."""
+    """Let a page show the pictures of this build, link to the gallery and the API, and let sentences of outputs wrap.
+
+    In the repository, where none of it is, links to examples go to their files, and names are code.
+    """
     source[0] = _OUTPUT.sub(lambda m: "\n".join(_shown(m[1])), source[0])
     source[0] = _PICTURE.sub(lambda m: f"](/_build/images/{m[1]})" if (BUILT / m[1]).exists() else m[0], source[0])
+    source[0] = _EXAMPLE.sub(r"](\1gallery/\2)", source[0])
+    source[0] = _NAME.sub(lambda m: f"{{py:obj}}`{m[1]}`" if m[1] else m[0], source[0])
 
 
 def _shown(output: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from cgp.spelling import meant
 
-__all__ = ["beside", "column_of", "is_name"]
+__all__ = ["beside", "column_of", "is_name", "one_frame"]
 
 
 def beside(result: Any, further: dict[str, Any] | None = None) -> str:
@@ -89,3 +89,32 @@ def column_of(result: Any, name: Any, further: dict[str, Any] | None = None) -> 
     import pandas as pd
 
     return pd.concat({field: each[name] for field, each in fields.items()}, axis=1)
+
+
+def one_frame(parts: dict[str, Any]) -> Any:
+    """Frames, or series, alike as one frame, the parts of a column beside each other.
+
+    Args:
+        parts: by what follows the names of their columns.
+
+    Returns:
+        A frame with a column for each part of each column.
+
+    Raises:
+        ValueError: if they are of no table of pandas.
+
+    Example:
+        >>> import pandas as pd
+        >>> one_frame({"": pd.DataFrame({"a": [1, 2]}), " std": pd.DataFrame({"a": [0, 4]})})
+           a  a std
+        0  1      0
+        1  2      4
+    """
+    if not all(hasattr(part, "iloc") for part in parts.values()):
+        kinds = type(next(iter(parts.values()))).__name__
+        raise ValueError(f"to_frame: expected answers for a table of pandas, got {kinds}: its fields are arrays")
+    import pandas as pd
+
+    frames = {end: part if hasattr(part, "columns") else part.to_frame() for end, part in parts.items()}
+    names = next(iter(frames.values()))
+    return pd.DataFrame({f"{name}{end}": part[name] for name in names for end, part in frames.items()})

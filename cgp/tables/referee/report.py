@@ -16,7 +16,7 @@ from sklearn.base import clone
 from cgp.comparisons import LEVEL, Difference, aligned, critical_value
 from cgp.extras import needs_extra
 from cgp.spelling import counted, first_of, listed
-from cgp.tables.conformal import Conformal, interval_scores
+from cgp.tables.conformal import Conformal, check_level, interval_scores
 from cgp.tables.filled import titled
 from cgp.tables.frames.table import read_table
 from cgp.tables.masking import HiddenBlocks
@@ -41,7 +41,9 @@ _UNTOLD = "not told apart"
 _PANELS, _COLUMNS = 4, 12  # in their own units: of a picture or sentence, and of the text
 _DEVIATIONS = "in standard deviations"
 _MEANING = (
-    "NLL: minus the log probability density of hidden values, in nats; it counts fills and intervals.",
+    "NLL: minus the log probability density of hidden values: it counts fills and intervals. Where it",
+    "is 0.1 lower (its units are called nats), values were 1.1 times as probable. A name in quotes,",
+    "such as 'shared', is a structure: how columns are related.",
     "CRPS: distance from the whole distribution, in standard deviations of a column. Squared error: 1",
     "is that of filling a column's mean. Less is better. Coverage is of 95 % intervals; like all but",
     "distances it is weighed as the table's missing values are.",
@@ -226,8 +228,9 @@ class GapReport:
             "conformal_width", infinite where there are too few blocks; widths in standard deviations of the column.
 
         Raises:
-            ValueError: if there is no such method.
+            ValueError: if there is no such method or level.
         """
+        check_level(level)
         errors = self.conformal(method)
         sd = self.trials[self.method if method is None else method].sd
         return {label: interval_scores(sd, errors, label, level) for label in self.strata.weights}
@@ -295,7 +298,7 @@ class GapReport:
                 0
             ].figure
         inside: dict[str, tuple[float, float]] = {name: self._coverage(name)[0] for name in self.trials}
-        label = "mean distance of fills from hidden values"
+        label = "mean distance of fills from hidden values, in the unit of each column"
         axes = plotting.method_scores(self._distances, xlabel=label, chosen=self.method, inside=inside, least=0.0)
         return axes[0].figure
 

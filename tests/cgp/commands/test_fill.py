@@ -219,19 +219,20 @@ def test_sums_means_and_a_forecast_have_ends_beside_a_level(days):
 
 @pytest.mark.filterwarnings("ignore:aggregate")
 @pytest.mark.parametrize("suffix", [".csv", ".xlsx"])
-def test_sums_of_periods_that_lack_rows_have_no_errors(tmp_path, suffix):
-    """They say how many rows; tables that lack none have no such column."""
+def test_sums_of_periods_that_lack_rows_are_empty(tmp_path, suffix):
+    """A part is no total; means have no errors. They say how many rows; tables that lack none have no such column."""
     pytest.importorskip("openpyxl")
     path, sums = tmp_path / "days.csv", tmp_path / f"sums{suffix}"
     table = pd.DataFrame({"a": np.arange(61) % 7.0 - 3.0}, index=pd.date_range("2024-06-01", periods=61, name="date"))
     table.iloc[50] = np.nan
     for rows, absent in ((table, None), (table.drop(table.index[10:13]), [3, 0])):
         rows.to_csv(path)
-        assert run(path, "--sums", "month", sums, "--interval", 0.95) == 0
-        found = pd.read_csv(sums) if suffix == ".csv" else pd.read_excel(sums)
-        assert found.get("absent rows", pd.Series(dtype=int)).tolist() == (absent or [])
-        for head in ("a std", "a low", "a high"):
-            assert found[head].isna().tolist() == [absent is not None, False]
+        for what, heads in (("--sums", ("a", "a std", "a low", "a high")), ("--means", ("a std", "a low", "a high"))):
+            assert run(path, what, "month", sums, "--interval", 0.95) == 0
+            found = pd.read_csv(sums) if suffix == ".csv" else pd.read_excel(sums)
+            assert found.get("absent rows", pd.Series(dtype=int)).tolist() == (absent or [])
+            for head in ("a", "a std", "a low", "a high"):
+                assert found[head].isna().tolist() == [absent is not None and head in heads, False]
 
 
 @pytest.mark.parametrize(
@@ -244,7 +245,7 @@ def test_sums_of_periods_that_lack_rows_have_no_errors(tmp_path, suffix):
     ],
 )
 @pytest.mark.filterwarnings("default")
-def test_months_that_are_seen_in_part_have_no_error_and_are_named(first, rows, absent, tmp_path, capsys):
+def test_months_that_are_seen_in_part_have_no_sum_and_are_named(first, rows, absent, tmp_path, capsys):
     """Beside their sums, as those that lack rows within."""
     path, sums = tmp_path / "days.csv", tmp_path / "sums.csv"
     table = pd.DataFrame({"a": np.arange(rows) % 7.0}, index=pd.date_range(first, periods=rows, name="date"))
@@ -254,10 +255,12 @@ def test_months_that_are_seen_in_part_have_no_error_and_are_named(first, rows, a
     found = pd.read_csv(sums)
     assert [*found][:2] == ["date", "absent rows" if absent else "a"]
     assert found.get("absent rows", pd.Series(dtype=int)).tolist() == (absent or [])
-    assert found["a std"].isna().tolist() == [count > 0 for count in absent or [0]]
+    for head in ("a", "a std"):
+        assert found[head].isna().tolist() == [count > 0 for count in absent or [0]]
     lines = [line for line in capsys.readouterr().err.splitlines() if "absent" in line]
     names = ", ".join(month for month, count in zip(found["date"], absent or [0], strict=True) if count)
-    said = f"{sum(absent or [])} rows are absent and add nothing, in or beside the months {names}: they are before the"
+    said = f"{sum(absent or [])} rows are absent, in or beside the months {names}, and sums that lack some are empty, "
+    said += "as are errors of means: they are before the"
     assert all(line.endswith("are filled if the file has lines without values there") for line in lines)
     assert [line.partition(" first row")[0] for line in lines] == (
         [f"cgp fill: warning: aggregate: {said}"] * bool(absent)
@@ -390,7 +393,8 @@ def test_a_time_that_comes_twice_as_clocks_are_set_back_is_no_error(file, capsys
 def test_rows_that_sums_lack_are_added_by_a_flag(file, capsys):
     readings(48).drop(index=20).to_csv(file, index=False)
     assert run(file, "--sums", "day", file.with_name("sums.csv")) == 0
-    assert "in or beside the days 2024-01-01: --every STEP makes them gaps" in capsys.readouterr().err
+    said = "days 2024-01-01, and sums that lack some are empty, as are errors of means: --every STEP makes them gaps"
+    assert said in capsys.readouterr().err
     path = file.with_name("totals.csv")
     path.write_text("date,warm\n2024-02,1.0\n")
     assert run(file, "--totals", path) == 2
@@ -403,10 +407,10 @@ def test_absent_rows_are_said_before_the_fit_and_once_after_it(file, capsys):
     readings().drop(index=20).to_csv(file, index=False)
     assert run(file, "--sums", "day", file.with_name("sums.csv"), "--mean-columns", "warm") == 0
     said = capsys.readouterr().err
-    note = "cgp fill: note: --sums: errors are empty where rows are not there: --every 1h adds these rows"
+    note = "cgp fill: note: --sums: sums and errors are empty where rows are not there: --every 1h adds these rows"
     assert said.count(note) == 1
     assert said.index(note) < said.index("filled")
-    assert said.count("19 rows are absent and add nothing") == said.count("18 of them are before the first row") == 1
+    assert said.count("19 rows are absent, in") == said.count("18 of them are before the first row") == 1
 
 
 @pytest.mark.filterwarnings("ignore:table. below 0, where no observed value is:UserWarning")

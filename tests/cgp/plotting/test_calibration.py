@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from scipy.stats import binomtest
 
 from cgp.networks.tasks.metrics import aurc
-from cgp.plotting import interval_coverage, method_scores, reliability_diagram, risk_coverage, style
+from cgp.plotting import PALETTE, interval_coverage, method_scores, reliability_diagram, risk_coverage, style
 from experiments.evaluation.protocols import reliability_bins
 from tests.cgp.plotting.conftest import legend
 
@@ -153,3 +153,4 @@ def test_bars_of_distances_end_at_zero_and_what_is_far_is_named():
         assert min(end.min() for end in ends) == pytest.approx(lowest)
         assert ends[0].max() == pytest.approx(0.5)
     assert [text.get_text() for text in figure.legends[0].get_texts()][-1] == "farther than is drawn"
+    assert figure.legends[0].legend_handles[-1].get_color() == PALETTE[0]  # as in the panels

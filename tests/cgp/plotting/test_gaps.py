@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.dates import date2num
 from matplotlib.figure import Figure
@@ -69,6 +70,24 @@ def test_a_single_fill_is_a_dot_with_its_interval(rows):
     assert np.flatnonzero(np.isfinite(line.get_ydata())).tolist() == dots.get_xdata().tolist() == [50]
     shown = overview.get_legend().legend_handles[-1]
     np.testing.assert_allclose((bar.get_color()[0, :3], shown.get_facecolor()[:3]), [to_rgb(PALETTE[1])] * 2)
+    assert bar.get_zorder() < column.lines[0].get_zorder()
+    low, high = column.get_ylim()
+    assert low < 50.0 - 0.98 < 50.0 + 0.98 < high
+
+
+def test_bars_of_many_short_gaps_are_as_pale_as_one():
+    """They are one path: colours of bars that overlap do not add up to one that hides lines."""
+    values, missing = np.zeros((900, 1)), np.arange(900)[:, None] % 3 > 0
+    figure = Figure(figsize=(4, 2), dpi=100)
+    _, column = filled_table(np.arange(900), values, values + 1.0, missing, names=["a"], figure=figure)
+    for line in column.lines:
+        line.set_visible(False)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    (left, below), (right, above) = column.get_window_extent().get_points().astype(int)
+    inside = np.asarray(canvas.buffer_rgba())[200 - above + 9 : 200 - below - 9, left + 9 : right - 9, :3] / 255
+    pale = 0.6 + 0.4 * np.array(to_rgb(PALETTE[1]))
+    assert inside.min(axis=(0, 1)) == pytest.approx(pale, abs=0.02)
 
 
 @pytest.mark.parametrize(("rows", "outline"), [(150, 0.0), (700, 1.0)])
@@ -255,6 +274,11 @@ def test_maps_have_a_ring_where_something_was_filled():
     np.testing.assert_allclose(filled.get_edgecolors()[0, :3], to_rgb(PALETTE[1]))
     assert not len(observed.get_edgecolors())
     assert [ax.texts[0].get_text() for ax in axes] == ["3 filled, ± 0.5", "none filled"]
+    assert [text.get_text() for text in axes[0].figure.legends[0].get_texts()][-1].startswith("filled, ± their median")
+    three = filled_maps(
+        places, *(each[:, [0, 1, 1]] for each in (values, sd, missing)), names=[*"abc"], labels=("X", "Y")
+    )
+    assert [(ax.get_xlabel(), ax.get_ylabel()) for ax in three] == [("", "Y"), ("X", ""), ("X", "Y")]
     north = filled_maps([[7, 60], [8, 60]], [[1], [2]], [[0], [0]], [[0], [0]], names=["a"], degrees=True)
     assert north[0].get_aspect() == pytest.approx(2.0)
     with pytest.raises(ValueError, match=r"places must have shape \(8, 2\), got \(8, 1\)"):
@@ -288,6 +312,20 @@ def test_pairs_have_numbers_and_lags():
     assert not many.texts
     long = pair_correlations(np.eye(2), names=["temperature", "wind"], ax=Figure().subplots())
     assert [each.get_xticklabels()[0].get_rotation() for each in (ax, long)] == [0, 90]
+
+
+@pytest.mark.parametrize(
+    "names", [["NEE", "LE", "Rg", "Tair", "VPD"], ["Cd", "Cu", "Ni"], ["NEE", "latent heat (W/m²)"]]
+)
+def test_names_of_pairs_are_within_the_figure(names):
+    """Cells are squares, for which a layout leaves no room that it does not look for."""
+    ax = pair_correlations(np.eye(len(names)), names=names)
+    ax.figure.canvas.draw()
+    frame = ax.figure.bbox
+    texts = [each for axes in ax.figure.axes for each in (*axes.get_xticklabels(), *axes.get_yticklabels())]
+    for box in (text.get_window_extent() for text in texts if text.get_text()):
+        assert frame.x0 <= box.x0 < box.x1 <= frame.x1
+        assert frame.y0 <= box.y0 < box.y1 <= frame.y1
 
 
 def test_shapes_must_fit():

@@ -252,18 +252,20 @@ def test_weights_in_frames_for_an_array():
 
 
 def test_sums_without_some_rows_say_so():
-    """A row that is absent is no gap: nothing is filled in, and the sum has no error for it."""
+    """A row that is absent is no gap: nothing is filled in, and a part is no total; weights sum what is there."""
     days = pd.date_range("2024-06-01", periods=61, freq="D")
     table = pd.DataFrame({"a": np.sin(np.arange(61) / 9.0)}, days)
     table.iloc[50:52] = np.nan
     absent = CorrelatedGPImputer(**QUICK).fit(table.drop(days[10:13]))
     with pytest.warns(
-        UserWarning, match=r"3 rows are absent and add nothing, in or beside the months 2024-06-01: .*asfreq"
+        UserWarning, match=r"3 rows are absent, in or beside the months 2024-06-01, and sums .* are NaN, .*: .*asfreq"
     ):
         absent.aggregate("MS")
     with pytest.warns(UserWarning, match="3 rows"):
         absent.aggregate("MS", "mean")
-    assert (absent.aggregate("MS", weights=np.ones(58)).std["a"] > 0).tolist() == [False, True]
+    found = absent.aggregate("MS", weights=np.ones(58))
+    assert (found.std["a"] > 0).tolist() == [False, True]
+    assert found.value["a"].notna().all()
     CorrelatedGPImputer(**QUICK).fit(table).aggregate("MS")
     CorrelatedGPImputer(**QUICK).fit(table.set_index(days + pd.to_timedelta(np.arange(61) % 7, "h"))).aggregate("MS")
 
@@ -275,16 +277,15 @@ def test_periods_seen_in_part_lack_the_rows_beyond_the_ends():
     table.iloc[5] = np.nan
     imputer = CorrelatedGPImputer(kernel="matern32", **QUICK).fit(table)
     for by in ("month", "MS", "ME"):
-        with pytest.warns(UserWarning, match="40 rows are absent and add nothing, .*: they are before the first row"):
+        with pytest.warns(UserWarning, match="40 rows are absent, .*: they are before the first row"):
             found = imputer.aggregate(by, level=0.9)
         assert found.absent.tolist() == [19, 0, 0, 21]
-        for part in (found.std, found.lower, found.upper):
+        for part in (found.value, found.std, found.lower, found.upper):
             assert part["rain"].isna().tolist() == [True, False, False, True]
-        assert found.value["rain"].iloc[-1] == pytest.approx(table["rain"]["2024-05"].sum())
-    with pytest.warns(
-        UserWarning, match="19 rows are absent and add nothing, in or beside the months 2024-02-01: they"
-    ):
-        assert imputer.aggregate("MS", "mean", steps="21D").absent.tolist() == [19, 0, 0, 0]
+    with pytest.warns(UserWarning, match="19 rows are absent, in or beside the months 2024-02-01, and .*: they"):
+        ahead = imputer.aggregate("MS", "mean", steps="21D")
+    assert ahead.absent.tolist() == [19, 0, 0, 0]
+    assert ahead.value["rain"].iloc[0] == pytest.approx(imputer.transform(table)["rain"]["2024-02"].mean())
     for by in (None, "all", "day", "hour", days.month):
         assert not imputer.aggregate(by).absent.any()
     assert imputer.aggregate("MS", weights=np.ones(len(days))).std["rain"].notna().all()
@@ -322,7 +323,7 @@ def test_sums_and_the_reader_agree_on_rows_that_are_absent(tmp_path):
     read = read_table(tmp_path / "logger.csv")
     assert "3 rows are not there" in read.understood.lacking
     imputer = CorrelatedGPImputer(kernel="matern32", **QUICK)
-    with pytest.warns(UserWarning, match="3 rows are absent and add nothing"):
+    with pytest.warns(UserWarning, match="3 rows are absent, in"):
         found = imputer.fit(read.frame).aggregate("day")
     assert found.absent.tolist() == [0, 2, 0, 1, 0]
     assert found.std["rain"].isna().tolist() == [False, True, False, True, False]
@@ -339,7 +340,7 @@ def test_sums_and_the_reader_agree_on_rows_that_are_absent(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:aggregate")
 @pytest.mark.parametrize("how", ["sum", "mean"])
-def test_bins_that_lack_rows_have_no_error(how):
+def test_bins_that_lack_rows_have_no_sum_and_no_error(how):
     """Of calendars exactly those; of labels those on both sides of what is absent."""
     days = pd.date_range("2024-06-01", periods=92, freq="D", tz="Europe/Zurich")
     table = pd.DataFrame({"a": np.sin(np.arange(92) / 9.0), "b": 1.0 + np.cos(np.arange(92) / 9.0)}, days)
@@ -349,7 +350,7 @@ def test_bins_that_lack_rows_have_no_error(how):
     assert found.absent.tolist() == [3, 2, 0]
     for part in (found.std, found.lower, found.upper):
         assert part.isna().to_numpy().tolist() == [[True] * 2] * 2 + [[False] * 2]
-    assert found.value.notna().all().all()
+    assert found.value.isna().to_numpy().tolist() == [[how == "sum"] * 2] * 2 + [[False] * 2]
     by_label = imputer.aggregate(table.drop(days[[10, 11, 29, 30, 31]]).index.month.to_numpy(), how)
     assert by_label.absent.tolist() == [2, 0, 0]  # the three between June and July have no label
     assert imputer.aggregate(None, how).std.isna().all().all()
@@ -370,7 +371,12 @@ def test_intervals_of_sums_are_those_of_the_normal_distribution(imputer):
     assert "lower" in str(found).splitlines()[1]
     with pytest.raises(KeyError, match=r"expected one of the columns \['a', 'b', 'n'\], got 'aa'.*did you mean 'a'"):
         imputer.aggregate("D")["aa"]
-    for wrong, said in (({"level": 95}, "number between 0 and 1, got 95"), ({"include_noise": False}, "None where")):
+    number = "number between 0 and 1, got "
+    for wrong, said in (
+        ({"level": 95}, f"{number}95; did you mean 0.95"),
+        ({"level": "95"}, f"{number}'95'"),
+        ({"include_noise": False}, "None where"),
+    ):
         with pytest.raises(ValueError, match=f"level: expected (a )?{said}"):
             imputer.aggregate("D", **{"level": 0.9} | wrong)
 
@@ -394,8 +400,18 @@ def test_sums_become_one_frame(imputer):
     lacking = Aggregate(found.value, found.std, absent=pd.Series([2], found.value.index))
     assert (lacking.to_frame()["absent rows"].tolist(), lacking["b"]["absent rows"].tolist()) == ([2], [2])
     assert next(iter(lacking.to_frame())) == "absent rows"
-    with pytest.raises(ValueError, match="expected sums of a table of pandas, got ndarray"):
+    with pytest.raises(ValueError, match="expected answers for a table of pandas, got ndarray"):
         Aggregate(np.ones((1, 1)), np.ones((1, 1))).to_frame()
+
+
+def test_a_forecast_becomes_one_frame(imputer):
+    """With the heads of sums."""
+    found = imputer.forecast(2)
+    frame = found.to_frame()
+    assert [*frame] == [f"{name}{end}" for name in found.mean for end in ("", " std", " low", " high")]
+    assert frame.index.equals(found.mean.index)
+    for part, end in zip(found, ("", " std", " low", " high"), strict=True):
+        np.testing.assert_array_equal(frame[f"b{end}"], part["b"])
 
 
 def test_columns_of_one_name_are_refused():

@@ -76,7 +76,7 @@ def test_places_are_drawn_as_maps():
     filled = axes[0].collections[1].get_offsets()
     np.testing.assert_allclose(filled, table.loc[10:14, ["lon", "lat"]])
     assert axes[0].get_aspect() == pytest.approx(1 / np.cos(np.radians(47)))
-    assert axes[0].figure.get_supxlabel() == "lon"
+    assert (axes[-1].get_xlabel(), axes[-1].get_ylabel()) == ("lon", "lat")
 
 
 def test_residuals_are_those_of_every_observation():

@@ -452,6 +452,8 @@ def test_widths_that_few_blocks_leave_open_are_said_to_be_none(report):
     said = [line.split()[-1] for line in report.to_text().splitlines() if line.split()]
     assert "none" in said
     assert "inf" not in said
+    with pytest.raises(ValueError, match="level: expected a number between 0 and 1, got 95"):
+        report.intervals(95)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -649,6 +651,7 @@ def test_the_picture_shows_distances_in_units_and_the_share_in_intervals(columns
     assert last.containers[1].lines[0].get_xdata()[0] == pytest.approx(covered)
     text = report.to_text()
     assert f"{covered:.4f}" in text
+    assert "units are called nats" in text
     assert ("mean distance, in units" in text) == (columns == 5) == ("those of their columns" in text)
     if columns == 5:
         near = np.abs(report.trials[report.method].errors[hidden.columns == 4]).mean() * table["sun"].std(ddof=0)
