@@ -132,7 +132,7 @@ class Assessment:
             ``ood``), :func:`cgp.save_pretrained` and :func:`cgp.pipeline`. All parameters are fitted to all labels.
             Its own outputs, ``model(x)``, are not its predictions: they are neither divided by the temperature nor
             averaged over draws, and a warning says so where there are such. Of all that is added a state dict has only
-            a converted model's temperature.
+            a converted model's temperature, and another warning says what it lacks.
 
         Raises:
             ValueError: if the model is another one, or the report has no such method or detector.

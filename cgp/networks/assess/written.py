@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cgp.atomic_files import write_aside
-from cgp.networks.detect.detector import RATE, Detector, units_of
+from cgp.networks.detect.detector import Detector, units_of
+from cgp.networks.predict.method import Settings, rate_of
 
 from .words import compared_in, headline
 
@@ -48,7 +49,7 @@ def write(report: Assessment, path: Path, details: Mapping[str, Any]) -> None:
         numbers = _numbers(report)
         if "flag" not in details:
             named = dict.fromkeys(filter(None, report.detectors.values()))
-            numbers["flag"] = flagging(report, {name: report.fitted[name].limit for name in named})
+            numbers["flag"] = flagging(report, Settings(detectors={name: report.fitted[name] for name in named}).limits)
         content = _plain({**numbers, **details})
         text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False, default=str) + "\n"
     write_aside(path, lambda aside: aside.write_text(text, encoding="utf-8"))
@@ -56,7 +57,8 @@ def write(report: Assessment, path: Path, details: Mapping[str, Any]) -> None:
 
 def flagging(report: Assessment, limits: Mapping[str, float]) -> dict[str, Any]:
     """For each detector by name, the threshold of a sum of standardised scores, and the constants of each score."""
-    return {name: _detector(report.fitted[name], limit) for name, limit in limits.items()}
+    rate = rate_of(len(limits))
+    return {name: _detector(report.fitted[name], limit, rate) for name, limit in limits.items()}
 
 
 def _numbers(report: Assessment) -> dict[str, Any]:
@@ -78,7 +80,7 @@ def _method(report: Assessment, name: str) -> dict[str, Any]:
     return report.scores[name] | fitted | {"change": report.differences[name]}
 
 
-def _detector(detector: Detector, limit: float) -> dict[str, Any]:
+def _detector(detector: Detector, limit: float, rate: float) -> dict[str, Any]:
     parts = []
     for score in detector.terms:
         config, tensors = score.saved()
@@ -86,7 +88,7 @@ def _detector(detector: Detector, limit: float) -> dict[str, Any]:
         units = (0.0, 1.0) if known is None else units_of(known)
         said = {"score": score.name, "formula": score.formula, "mean": units[0], "deviation": units[1]}
         parts.append(said | {"constants": config["options"] | tensors})
-    return {"threshold": limit, "share of the labelled": RATE, "sum of (score - mean) / deviation": parts}
+    return {"threshold": limit, "share of the labelled": rate, "sum of (score - mean) / deviation": parts}
 
 
 def _plain(value: Any) -> Any:

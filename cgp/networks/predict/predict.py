@@ -201,7 +201,7 @@ def _predictions(model: nn.Module, inputs: Any, options: _Options) -> Iterator[P
     temperature = logit_temperature(model) if task.has_classes else 1.0
     seeds, part, source, method = seeds_from(options.seed), None, None, ""
     weights, detectors = fingerprint(model), settings_of(model).detectors
-    limits = {name: detector.limit for name, detector in detectors.items()}
+    limits = settings_of(model).limits
     check_calibrated(model, weights)
     _warn_of_amplitudes(model)
     for batch in progressing(input_batches(model, inputs, options.batch_size), "predict", options.progress):

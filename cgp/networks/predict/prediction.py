@@ -179,8 +179,8 @@ class Prediction(Guarantees):
     def flags(self) -> dict[str, Tensor]:
         """Whether each input is flagged, ``(N,)`` bool: "flag", or of several detectors "flag: energy" and the like.
 
-        Of inputs such as those that a detector was fitted to, at most 5 % are in expectation
-        (:meth:`cgp.Detector.threshold`).
+        Of inputs such as those that detectors were fitted to, at most 5 % are in expectation, by all of them together:
+        each of K has the threshold of a rate of 5 % / K (:meth:`cgp.Detector.threshold`).
         """
         found = {name: self.ood[name] > limit for name, limit in self.limits.items()}
         return {"flag" if len(found) == 1 else f"flag: {name}": flags for name, flags in found.items()}

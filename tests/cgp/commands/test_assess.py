@@ -398,6 +398,15 @@ def test_further_labels_that_fitted_the_method_are_refused_at_once(poor, saved, 
         assert message in capsys.readouterr().err
 
 
+def test_several_detectors_share_the_rate_of_flags(saved, monkeypatch, capsys):
+    monkeypatch.setattr(commands.assess, "_named", lambda report: ["energy", "entropy"])
+    far = saved("far.npz", 100, shift=9.0, labels=None)
+    assert commands.main(["assess", str(saved("held_out.npz", 400)), "--ood", str(far)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.count("2.5 % of the labelled ones are.") == 2
+    assert "All together flag at most 5 % of inputs like the labelled ones." in printed
+
+
 def test_calls_of_a_sentence_become_flags():
     words = "Use a GP read-out: +1 by it: report.apply(model, 'GP read-out')"
     flags = "Use a GP read-out: +1 by it: --answer FILE TABLE --method 'GP read-out'"
