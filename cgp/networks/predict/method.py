@@ -257,7 +257,7 @@ def _warn_of_outputs(model: nn.Module, _: Any) -> None:
         warn_user(f"model(x): these outputs are without {left_out}: cgp.predict(model, x) has what was fitted")
 
 
-def _warn_of_state(model: nn.Module, prefix: str, keep_vars: bool) -> None:
+def _warn_of_state(model: nn.Module, *_: Any) -> None:
     """Say what the tensors of a model lack of what it predicts by, where a user takes them."""
     if torch.compiler.is_compiling() or is_inside_cgp():
         return

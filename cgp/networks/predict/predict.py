@@ -91,8 +91,8 @@ def predict(
         keep_variance: whether to keep the variance of each token in each stochastic layer.
         output: takes the tensor ``(N, ..., C)`` from what the model returns; None finds a tensor or ``.logits``, for
             embeddings also ``.pooler_output`` or ``.last_hidden_state``; "probabilities" takes their logarithms.
-        progress: whether progress is shown (None: on a terminal, from ten seconds on), or what is called with the
-            number of batches done and of all.
+        progress: whether progress is shown (None: on a terminal, from ten seconds on, elsewhere in one line then), or
+            what is called with the number of batches done and of all.
         **others: none: another name is refused, with the nearest of these.
 
     Returns:

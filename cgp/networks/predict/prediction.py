@@ -278,7 +278,8 @@ class Prediction(Guarantees):
         if self._task.kind == "classification":
             unit += f": 0 where sure,\n{math.log(self.mean.shape[-1]):.2g} where all classes are alike"
         lines = {name: np.quantile(values, share) for name, values in kept.items()}
-        ax = plotting.curves(share, lines, ylabel=f"Uncertainty ({unit})", xlabel="Share of inputs that are surer", ax=ax)
+        names = {"xlabel": "Share of inputs that are surer", "ylabel": f"Uncertainty ({unit})"}
+        ax = plotting.curves(share, lines, **names, ax=ax)
         percent(ax.xaxis)
         ax.set(xlim=(0, 1), ylim=(0, None))
         return ax

@@ -769,8 +769,9 @@ def test_columns_that_are_no_class_name_the_rows_of_answers(tmp_path, capsys):
     new, table, said = written(tmp_path / "new.csv", head, rows), tmp_path / "answers.csv", []
     for known in (plain, full, numbers):
         assert commands.main(["assess", str(known), "--answer", str(new), str(table)]) == 0
-        said.append((capsys.readouterr().out, table.read_text()))
-    assert said[1:] == said[:1] * 2
+        said.append((*capsys.readouterr(), table.read_text()))
+    assert [(out, answers) for out, _, answers in said[1:]] == [said[0][::2]] * 2
+    assert [err for _, err, _ in said] == ["", "cgp assess: labels: target\n", "cgp assess: labels: y\n"]
     found = answered(table)
     assert [*found[0]][:5] == ["input", "index", "filename", "class (given)", "class"]
     assert [row["filename"] for row in found] == [row[1] for row in rows]

@@ -26,7 +26,8 @@ def test_a_map_lies_beside_its_image_patch_by_patch():
     np.testing.assert_array_equal(image.get_array(), GREY)
     np.testing.assert_array_equal(shown.get_array(), variance)
     (left, right, *_), (start, end, *_) = image.get_extent(), shown.get_extent()
-    assert right < start and end - start == pytest.approx(right - left)
+    assert right < start
+    assert end - start == pytest.approx(right - left)
     assert ax.get_xlim() == (left, end)
     assert shown.get_clim() == (0, 3)
     assert ax.figure.axes[1].get_ylabel() == "sd"
@@ -35,10 +36,8 @@ def test_a_map_lies_beside_its_image_patch_by_patch():
 @pytest.mark.parametrize("draw", ["map", "maps"])
 def test_one_colour_is_one_value_whatever_the_image(draw):
     image, variance = np.array([[0.0, 1.0], [1.0, 0.0]]).repeat(4, 0).repeat(4, 1), np.array([[0.0, 1.0]])
-    if draw == "map":
-        ax = variance_map(image, variance)
-    else:
-        ax = variance_maps(image, variance[None], relative=False)[0, 1]
+    maps = variance_maps(image, variance[None], relative=False)
+    ax = maps[0, 1] if draw == "maps" else variance_map(image, variance)
     ax.figure.canvas.draw()
     pixels = np.asarray(ax.figure.canvas.buffer_rgba())[..., :3].astype(int)
     height = pixels.shape[0]
