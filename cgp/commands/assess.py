@@ -139,7 +139,7 @@ def run(parsed: argparse.Namespace) -> None:
         sentence,
         *_of_energy(shifted, others),
         *_of_zeros(known),
-        *_advice(report, limits, known.of, answers, _places(parsed)),
+        *_advice(report, limits, known.of, answers, _places(parsed, [report.fitted[name] for name in limits])),
     ]
     advice += [] if answering is None else [_withheld(answers, answering)]
     in_sets = None if parsed.sets is None else _in_sets(answers, parsed.sets)
@@ -368,10 +368,13 @@ def _in_flags(sentence: str) -> str:
     return re.sub(r"report\.apply\(model, ('[^']*')\)", r"--answer FILE TABLE --method \1", sentence)
 
 
-def _places(parsed: argparse.Namespace) -> tuple[str, str]:
+def _places(parsed: argparse.Namespace, detectors: Sequence[Any]) -> tuple[str, str]:
     """The files that have the numbers and the answers, or the flags that write them."""
+    from cgp.networks.assess.written import beside
+
+    apart = None if parsed.out is None else beside(parsed.out, detectors)
     return (
-        "--out FILE.json" if parsed.out is None else parsed.out.name,
+        "--out FILE.json" if parsed.out is None else f"{parsed.out.name}{f' with {apart.name}' if apart else ''}",
         "--answer FILE TABLE" if parsed.answer is None else parsed.answer[1].name,
     )
 

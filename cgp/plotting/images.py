@@ -244,5 +244,5 @@ def _show_variance(ax: Axes, image: Array, grid: Array, norm: Normalize, beside:
 def _finish_bar(bar: Any, label: str) -> None:
     bar.set_label(label)
     if isinstance(bar.norm, LogNorm):
-        log_ticks(bar.ax.yaxis, bar.norm.vmin, bar.norm.vmax)
+        log_ticks(bar.ax.yaxis, *bar.ax.get_ylim())
     bar.outline.set_visible(False)

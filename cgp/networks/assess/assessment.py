@@ -291,8 +291,9 @@ class Assessment:
 
         Args:
             path: a .json gets the sentence, all scores with their differences, temperatures, and the thresholds of the
-                recommended detectors with formulas and constants, as of ``cgp assess --out``; a .html what
-                :meth:`to_html` has, as a page.
+                recommended detectors with formulas and constants, as of ``cgp assess --out``, large ones as
+                ``{"file": "report.constants.npz", "array": name}`` in a file beside it; a .html what :meth:`to_html`
+                has, as a page.
             **details: further entries of a .json, such as ``model="resnet-3"``; one of the report's own replaces it.
 
         Raises:
