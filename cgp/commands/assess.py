@@ -128,7 +128,7 @@ def run(parsed: argparse.Namespace) -> None:
     for part in further.values():
         network.check_unseen(part, [known, *seen.values()])
     report = network.assessed(seen.get(parsed.train), {path.stem: part for path, part in others.items()}, parsed.seed)
-    limits = {name: _rounded_up(report.fitted[name].limit, report.fitted[name].known) for name in _named(report)}
+    limits = _limits(report)
     guaranteed = parsed.risk is not None or parsed.sets is not None
     answers = network.answers(report, parsed.method, further, is_guaranteed=guaranteed)
     for path, part in new.items():
@@ -139,7 +139,7 @@ def run(parsed: argparse.Namespace) -> None:
         sentence,
         *_of_energy(shifted, others),
         *_of_zeros(known),
-        *_advice(report, limits, known.of, answers, _places(parsed)),
+        *_advice(report, limits, known.of, answers, _places(parsed, [report.fitted[name] for name in limits])),
     ]
     advice += [] if answering is None else [_withheld(answers, answering)]
     in_sets = None if parsed.sets is None else _in_sets(answers, parsed.sets)
@@ -355,15 +355,26 @@ def _named(report: Any) -> list[str]:
     return list(dict.fromkeys(filter(None, report.detectors.values())))
 
 
+def _limits(report: Any) -> dict[str, str]:
+    """The scores above which an input is flagged, by the names of the recommended detectors."""
+    from cgp.networks.predict.method import Settings
+
+    named = {name: report.fitted[name] for name in _named(report)}
+    return {name: _rounded_up(limit, named[name].known) for name, limit in Settings(detectors=named).limits.items()}
+
+
 def _in_flags(sentence: str) -> str:
     """A sentence of a report with flags in place of calls."""
     return re.sub(r"report\.apply\(model, ('[^']*')\)", r"--answer FILE TABLE --method \1", sentence)
 
 
-def _places(parsed: argparse.Namespace) -> tuple[str, str]:
+def _places(parsed: argparse.Namespace, detectors: Sequence[Any]) -> tuple[str, str]:
     """The files that have the numbers and the answers, or the flags that write them."""
+    from cgp.networks.assess.written import beside
+
+    apart = None if parsed.out is None else beside(parsed.out, detectors)
     return (
-        "--out FILE.json" if parsed.out is None else parsed.out.name,
+        "--out FILE.json" if parsed.out is None else f"{parsed.out.name}{f' with {apart.name}' if apart else ''}",
         "--answer FILE TABLE" if parsed.answer is None else parsed.answer[1].name,
     )
 
@@ -402,7 +413,7 @@ def _of_zeros(known: Any) -> list[str]:
 
 def _advice(report: Any, limits: dict[str, str], logits: str, answers: _Answers, places: tuple[str, str]) -> list[str]:
     """What to do, in numbers, with the places of further ones and of answers."""
-    from cgp.networks.detect.detector import RATE
+    from cgp.networks.predict.method import RATE, rate_of
 
     lines = _of_temperature(report.choices["temperature"].parameter, logits) if report.method == "temperature" else []
     if answers.is_set_aside:
@@ -411,11 +422,14 @@ def _advice(report: Any, limits: dict[str, str], logits: str, answers: _Answers,
     elif report.method not in (_TRAINED, report.task.parameter):
         lines.append(f"{places[1]} answers new inputs {said_by(answers.method)}.")
     for name, limit in limits.items():
-        lines.append(f"Flag inputs whose {name} is above {limit}: {100 * RATE:.0f} % of the labelled ones are.")
+        share = f"{100 * rate_of(len(limits)):.3g} %"
+        lines.append(f"Flag inputs whose {name} is above {limit}: {share} of the labelled ones are.")
         if report.fitted[name].parts:
             lines[-1] += " It is a sum in standard deviations."
         if report.fitted[name].parts or report.fitted[name].needs_train:
             lines[-1] += f" {places[0]} has its constants, and {places[1]} flags new inputs."
+    if len(limits) > 1:
+        lines.append(f"All together flag at most {100 * RATE:.3g} % of inputs like the labelled ones.")
     return lines
 
 

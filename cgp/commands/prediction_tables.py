@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from cgp.spelling import first_of, meant
 
+from .terminal import say
+
 __all__ = ["ROUNDED", "is_beside", "kind_of_rows", "numbered", "odd", "read_table"]
 
 Array = NDArray[Any]
@@ -53,7 +55,7 @@ def read_table(path: Path, *, labelled: bool) -> tuple[dict[str, Array], tuple[s
             raise ValueError(f"{path}: expected a header ({names}), got none: the first row is numbers")
         rows = [grid.fields(record)[: len(layout.names)] for record in layout.rows]
         columns = dict(zip(layout.names, map(list, zip(*rows, strict=True)), strict=True))
-        labels = [columns.pop(name) for name in _labels_of(columns)]
+        labels = {name: columns.pop(name) for name in _labels_of(columns)}
         beside = {name: columns.pop(name) for name in [*columns] if _is_no_class(name, columns)}
         beside = {"index" if name == _UNNAMED else name: texts for name, texts in beside.items()}
         for name, texts in columns.items():
@@ -72,7 +74,10 @@ def read_table(path: Path, *, labelled: bool) -> tuple[dict[str, Array], tuple[s
         )
     values = np.stack([form.numbers(texts) for texts in columns.values()], 1)
     found = {kind_of_rows(path, values, [*columns]): values}
-    found |= {"labels": numbered(path, labels[0], [*columns])} if labels and labelled else {}
+    for name, texts in labels.items() if labelled else ():
+        found["labels"] = numbered(path, texts, [*columns])
+        if name.lower() not in _LABELS:
+            say(f"cgp assess: labels: {name}")  # which no help names
     return found, tuple(columns), beside
 
 

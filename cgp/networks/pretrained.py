@@ -102,9 +102,9 @@ def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = No
     Args:
         folder: what :func:`save_pretrained` wrote, or a converted model of transformers itself, or a checkpoint of its
             Trainer.
-        model: the host, with any weights; it is copied. None where the folder says what the host is: models of
-            transformers, and those of ``timm.create_model`` that were built with no other option than their number of
-            classes.
+        model: a network of the saved architecture, with any weights; it is copied. None where the folder names it:
+            models of transformers, and those of ``timm.create_model`` that were built with no other option than their
+            number of classes.
 
     Returns:
         The model, bitwise equal to the saved one, in eval mode.
@@ -113,7 +113,7 @@ def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = No
         FileNotFoundError: if a file is missing.
         TypeError: if the folder is a model.
         ValueError: if the weights are damaged, the configuration is of another version, the folder does not say what
-            the host is, or it has neither a converted layer nor a calibration.
+            the architecture is, or it has neither a converted layer nor a calibration.
     """
     if isinstance(folder, nn.Module):
         raise TypeError(
@@ -260,7 +260,7 @@ def _load_converted(path: Path, model: nn.Module | None, *, needs_heads: bool = 
             load_model(converted, str(path / _WEIGHTS))
         except RuntimeError:
             host, got = json.loads((path / _CONFIG).read_text(encoding="utf-8"))["host"], type(converted).__qualname__
-            advice = "" if model is not None else ": pass model=, the host"
+            advice = "" if model is not None else ": pass model=, a network of that architecture"
             raise ValueError(
                 f"model: expected the architecture that was saved ({host}), with tensors of its names and shapes, got "
                 f"{'another' if got == host else 'a'} {got} {_differences(path, converted)}{advice}"
@@ -331,7 +331,10 @@ def _named_class(library: Any, config: dict[str, Any]) -> type[nn.Module]:
     name = str((config.get("architectures") or ["?"])[0])
     kind: Any = getattr(library, name, None)
     if not (isinstance(kind, type) and issubclass(kind, library.PreTrainedModel)):
-        raise ValueError(f"model: expected the host, whose class {name} is no model of transformers, got None")
+        raise ValueError(
+            f"model: expected the architecture that was saved, got {name}, which is no model of transformers: "
+            "pass model="
+        )
     return kind
 
 
@@ -356,7 +359,8 @@ def _host(path: Path, model: nn.Module | None) -> nn.Module:
         raise ValueError(f"{_CONFIG}: expected format_version {_HOST_VERSION}, got {config.get('format_version')!r}")
     if model is None and not config["timm"]:
         raise ValueError(
-            f"model: expected the host ({config['host']}), which the folder does not hold, got None: pass model="
+            f"model: expected the architecture that was saved ({config['host']}), of which the folder has the weights "
+            "only, got None: pass model=, such a network with any weights"
         )
     return _of_timm(config["timm"]) if model is None else copy.deepcopy(model)
 

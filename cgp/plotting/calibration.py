@@ -187,7 +187,7 @@ def risk_coverage(
         if key == (highlight or next(iter(groups))):
             band, of = _wilson(risk[drawn], kept[drawn]), "95 % interval"
             above = float(band[1].max())
-            of = of if highlight or len(groups) == 1 else f"{key}, {of}"
+            of = of if highlight or len(groups) == 1 else f"{of}, of {key} only"
             ax.fill_between(
                 kept[drawn] / len(wrong), *band, color=look["color"], alpha=0.15, lw=0, zorder=0.4, label=of
             )

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from cgp.plotting._arrays import Array, as_array, as_matching, named
 from cgp.plotting.style import (
@@ -17,6 +17,7 @@ from cgp.plotting.style import (
     PALETTE,
     WIDE,
     line_look,
+    log_ticks,
     new_axes,
     new_figure,
     percent,
@@ -142,7 +143,7 @@ def uncertainty_histograms(
     ax.set(xlim=(edges[0], edges[-1]), ylim=(0, None))
     percent(ax.yaxis)
     if xscale == "log":
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda score, _: f"{score:g}"))
+        log_ticks(ax.xaxis, edges[0], edges[-1])
     place_legend(ax, outside=outside)
     return ax
 

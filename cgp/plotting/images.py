@@ -8,21 +8,21 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import FigureBase
 from matplotlib.image import AxesImage
-from matplotlib.ticker import FuncFormatter, LogLocator
 from numpy.typing import NDArray
 
 from cgp.plotting._arrays import Array, as_array, as_image
-from cgp.plotting.style import INK, PALETTE, SEQUENTIAL, WIDE, new_axes, new_figure, styled
+from cgp.plotting.style import INK, PALETTE, SEQUENTIAL, WIDE, log_ticks, new_axes, new_figure, styled
 
 __all__ = ["example_gallery", "variance_map", "variance_maps"]
 
 SCALES = ("linear", "log")
 _EXAMPLES = 6
+_BESIDE = 1.06  # of an image's width: from its left edge to that of the map beside it
 
 
 @styled
 def variance_map(image: Any, variance: Any, *, label: str = "Predictive variance", ax: Axes | None = None) -> Axes:
-    """Predictive variance of each patch, laid over the image in grey.
+    """An image, and the predictive variance of each of its patches beside it.
 
     Args:
         image: Grey (H, W) or (1, H, W), or colour (H, W, 3) or (3, H, W) in [0, 1], or of integers up to 255.
@@ -42,9 +42,10 @@ def variance_map(image: Any, variance: Any, *, label: str = "Predictive variance
         >>> ax.images[-1].get_array().tolist()
         [[0.5]]
     """
-    grey, grid = _grey(as_image(image)), _as_variance(variance, 2)
-    ax = new_axes(ax, height=2.7)
-    shown = _overlay(ax, grey, grid, _norm(grid, "linear"))
+    image, grid = as_image(image), _as_variance(variance, 2)
+    ax = new_axes(ax, height=1.8)
+    _show_input(ax, image)
+    shown = _show_variance(ax, image, grid, _norm(grid, "linear"), beside=_BESIDE)
     _finish_bar(ax.figure.colorbar(shown, ax=ax, shrink=0.85, pad=0.03), label)
     return ax
 
@@ -108,7 +109,7 @@ def variance_maps(
         picture = pictures[min(row, len(pictures) - 1)]
         _show_input(axes[row, 0], picture if row < len(pictures) else None)
         for ax, grid in zip(axes[row, 1:], grid_row, strict=True):
-            shown = _overlay(ax, _grey(picture), grid, norm)
+            shown = _show_variance(ax, picture, grid, norm)
     # Next to the images that they name: one image for all rows is shown only in the first row.
     for ax, name in zip(axes[:, 0 if len(pictures) == num_rows else 1], rows, strict=False):
         ax.set_ylabel(name)
@@ -134,7 +135,7 @@ def example_gallery(
     Args:
         images: Images (N, ...), each as in `variance_map`.
         uncertainty: One number per image (N,), by which they are sorted.
-        predictions: Predicted classes (N,), as numbers or names.
+        predictions: Predicted classes (N,), as numbers or names: ``[names[c] for c in prediction.classes]``.
         labels: True classes (N,), likewise, if known.
         probabilities: Probability of the predicted class (N,).
         figure: Figure or subfigure to draw in; by default a new one of two columns' width.
@@ -208,13 +209,6 @@ def _names(names: Sequence[str] | None, number: int, argument: str) -> list[str]
     return list(names or [])
 
 
-def _grey(image: Array) -> Array:
-    """Luma of an image (ITU-R BT.601) at low contrast, so that it hardly shifts the colours of the variance."""
-    grey = image if image.ndim == 2 else image @ np.array([0.299, 0.587, 0.114])
-    low, high = grey.min(), grey.max()
-    return 0.5 + 0.4 * (grey - (low + high) / 2) / (high - low if high > low else 1.0)
-
-
 def _bare(ax: Axes) -> None:
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
@@ -237,19 +231,18 @@ def _norm(values: Array, scale: str) -> Normalize:
     return LogNorm(*limits, clip=True)
 
 
-def _overlay(ax: Axes, grey: Array, grid: Array, norm: Normalize) -> AxesImage:
+def _show_variance(ax: Axes, image: Array, grid: Array, norm: Normalize, beside: float = 0.0) -> AxesImage:
+    """Opaque patches, so that a colour is one value, where the image is or so many of its widths to the right."""
     _bare(ax)
-    height, width = grey.shape
-    extent = (-0.5, width - 0.5, height - 0.5, -0.5)
-    ax.imshow(grey, cmap="gray", vmin=0, vmax=1, interpolation="nearest", extent=extent)
-    return ax.imshow(grid, cmap=SEQUENTIAL, alpha=0.7, interpolation="nearest", extent=extent, norm=norm)
+    height, width = image.shape[:2]
+    extent = (beside * width - 0.5, (1 + beside) * width - 0.5, height - 0.5, -0.5)
+    shown = ax.imshow(grid, cmap=SEQUENTIAL, interpolation="nearest", extent=extent, norm=norm)
+    ax.set_xlim(-0.5, extent[1])
+    return shown
 
 
 def _finish_bar(bar: Any, label: str) -> None:
     bar.set_label(label)
-    if isinstance(bar.norm, LogNorm):  # 1, 2 and 5 in place of powers of ten, of which there may be one
-        bar.locator, bar.formatter = LogLocator(subs=(1.0, 2.0, 5.0)), FuncFormatter(lambda value, _: f"{value:g}")
-        bar.minorticks_off()
-    # The bar lies on the mean grey of the images, so that its colours are those of the maps.
-    bar.ax.set_facecolor("0.5")
+    if isinstance(bar.norm, LogNorm):
+        log_ticks(bar.ax.yaxis, *bar.ax.get_ylim())
     bar.outline.set_visible(False)

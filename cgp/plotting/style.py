@@ -13,7 +13,7 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure, FigureBase
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 __all__ = ["COLUMN", "PALETTE", "WIDE", "style"]
 
@@ -27,6 +27,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#3
 
 INK, GREY, PALER, PALE = "#222222", "#767676", "#BDBDBD", "#E4E4E4"
 SEQUENTIAL, DIVERGING = "viridis", "RdBu_r"
+_FEW_POWERS = 300.0  # from the low to the high end of an axis
 _MARKERS, _DASHES = "osD^vP*", ("-", "--", ":")
 
 _TICKS = ("xtick", "ytick")
@@ -119,6 +120,13 @@ def percent(*axes: Axis) -> None:
     """Label fractions as percent."""
     for axis in axes:
         axis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.3g} %"))
+
+
+def log_ticks(axis: Axis, low: float, high: float) -> None:
+    """Label a logarithmic axis with plain numbers: powers of ten or, where these are few, 1, 2 and 5 times them."""
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < _FEW_POWERS * low else (1.0,)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def line_look(index: int) -> dict[str, Any]:

@@ -101,7 +101,7 @@ variance_maps(covered, relative(0)[1], **look)
 # %%
 # One map by itself
 # -----------------
-# The variance lies over the image in grey.
+# The image, and the variance of its patches beside it.
 
 variance_map(covered, relative(0)[1].mean(0), label="Variance / its median\non familiar images")
 

@@ -119,8 +119,8 @@ def assess(
             dimensions of a batch by the names of transformers: pass other batches that are dicts as an iterator.
         num_samples: number S of draws.
         seed: seed of the folds and the draws.
-        progress: whether progress is shown (None: on a terminal, in passes of more than ten seconds), or what is called
-            with the number of batches done and of all.
+        progress: whether progress is shown (None: on a terminal, in passes of more than ten seconds, elsewhere in one
+            line of each), or what is called with the number of batches done and of all.
         **others: none: another name is refused, with the nearest of these.
 
     Returns:

@@ -132,7 +132,7 @@ class Assessment:
             ``ood``), :func:`cgp.save_pretrained` and :func:`cgp.pipeline`. All parameters are fitted to all labels.
             Its own outputs, ``model(x)``, are not its predictions: they are neither divided by the temperature nor
             averaged over draws, and a warning says so where there are such. Of all that is added a state dict has only
-            a converted model's temperature.
+            a converted model's temperature, and another warning says what it lacks.
 
         Raises:
             ValueError: if the model is another one, or the report has no such method or detector.
@@ -291,8 +291,9 @@ class Assessment:
 
         Args:
             path: a .json gets the sentence, all scores with their differences, temperatures, and the thresholds of the
-                recommended detectors with formulas and constants, as of ``cgp assess --out``; a .html what
-                :meth:`to_html` has, as a page.
+                recommended detectors with formulas and constants, as of ``cgp assess --out``, large ones as
+                ``{"file": "report.constants.npz", "array": name}`` in a file beside it; a .html what :meth:`to_html`
+                has, as a page.
             **details: further entries of a .json, such as ``model="resnet-3"``; one of the report's own replaces it.
 
         Raises:

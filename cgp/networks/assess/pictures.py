@@ -26,7 +26,7 @@ _SPREAD = 0.7  # of a row, over which the detectors of a set are spread
 _WIDTH, _ABOVE, _BELOW, _BARE = 3.3, 3.0, 2.8, 1.1  # inches: of a panel, of both rows, and of these without rows
 _SET, _SCORE, _LINE = (0.26, 0.5), (0.15, 0.2), 0.155  # least and most of a row in inches: a set, a score; of a legend
 _LETTERS = 26  # of a name in a line
-_CHANCE, _NEAR_CHANCE = 0.5, 0.65  # of an AUROC
+_CHANCE, _MOST = 0.5, 1.005  # of an AUROC, with room for a line at 1
 _OVER: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}  # where a legend covers no curve
 _HEAD: dict[str, Any] = {"x": 0.02, "ha": "left", "fontsize": 8}  # above a legend, what a part of the figure shows
 _OVER_LEGEND = 20.0  # points, of a title
@@ -72,7 +72,7 @@ def _beside_detectors(report: Assessment, methods: list[str], new: Callable[...,
     parts = {"height_ratios": (height - around - free, free)} if free > 0.0 else {}
     ax = right.add_subplot(right.add_gridspec(1 + len(parts), 1, **parts)[0])
     _draw_detectors(ax, detection, shown, advised)
-    ax.set(yticks=range(len(rows)), yticklabels=map(_in_lines, rows), ylim=(len(rows) - 0.5, -0.5))
+    ax.set(yticks=range(len(rows)), yticklabels=map(_in_lines, rows), ylim=(len(rows) - 0.5, -0.5), xlim=(None, _MOST))
     return figure
 
 
@@ -90,8 +90,11 @@ def _alone(report: Assessment, methods: list[str], new: Callable[..., Figure]) -
 
 def _draw_reliability(part: FigureBase, cells: Iterable[Any], pairs: Mapping[str, tuple[Any, Any]]) -> None:
     """A panel of each method, in the colour that its line has in the other panel, and one legend."""
+    from matplotlib.collections import LineCollection
+    from matplotlib.lines import Line2D
+
     from cgp.plotting import reliability_diagram
-    from cgp.plotting.style import line_look
+    from cgp.plotting.style import GREY, line_look
 
     named: dict[str, Any] = {}
     for place, (ax, method) in enumerate(zip(cells, pairs, strict=True)):
@@ -99,7 +102,9 @@ def _draw_reliability(part: FigureBase, cells: Iterable[Any], pairs: Mapping[str
         reliability_diagram(*pairs[method], ax=ax).set_title(method, loc="left")
         named = {label: handle for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)} | named
         ax.get_legend().remove()
-    part.legend(named.values(), named, loc="outside lower center", ncols=len(named))
+    legend = part.legend(named.values(), named, loc="outside lower center", ncols=len(named))
+    for mark in legend.findobj(lambda artist: isinstance(artist, Line2D | LineCollection)):
+        mark.set_color(GREY)  # type: ignore[attr-defined]  # of no method: shapes mean the same in every colour
 
 
 def _draw_risk(part: SubFigure, report: Assessment, methods: list[str]) -> None:
@@ -129,13 +134,8 @@ def _draw_detectors(
     from cgp.plotting.style import PALE, PALER
 
     one, *more = detection
-    drawn = [d for scores in detection.values() for name, d in scores.items() if name in shown or not more]
-    least = min(d.auroc - _two_errors(d) for d in drawn)
-    chance = f"chance: {_CHANCE}, left of this axis"
-    if least < _NEAR_CHANCE:  # otherwise the axis begins where the scores lie
-        chance = f"chance: {_CHANCE}"
-        ax.axvline(_CHANCE, color=PALER, lw=0.9, label="chance", zorder=1)
-    ax.set_xlabel(f"AUROC ± 2 standard errors\n({chance})")
+    ax.axvline(_CHANCE, color=PALER, lw=0.9, label="chance", zorder=1)
+    ax.set_xlabel("AUROC ± 2 standard errors")
     if not more:
         _draw_scores(ax, detection[one], shown, advised)
         ax.set_title(_in_lines(one), loc="left", va="bottom", pad=_OVER_LEGEND, parse_math=False)
@@ -166,11 +166,10 @@ def _draw_scores(ax: Axes, scores: Mapping[str, Detection], shown: list[str], ad
     pale: dict[str, Any] = {"color": PALER, "marker": "o"}
     for place, (name, found) in enumerate(scores.items()):
         _mark(ax, {place: found}, _look(name) if name in shown else pale)
-    handles: list[Any] = [*ax.get_legend_handles_labels()[0]]  # of the line at chance, where it is drawn
+    handles: list[Any] = [*ax.get_legend_handles_labels()[0]]  # of the line at chance
     handles += [_dot(_look(advised[-1]), "advised")] if advised else []
     handles += [_dot(pale, "not advised")] if len(scores) > len(shown) else []
-    if handles:
-        ax.legend(handles=handles, ncols=len(handles), columnspacing=0.8, loc="lower right", bbox_to_anchor=(1.0, 1.0))
+    ax.legend(handles=handles, ncols=len(handles), columnspacing=0.8, loc="lower right", bbox_to_anchor=(1.0, 1.0))
 
 
 def _two_errors(found: Detection) -> float:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from cgp.atomic_files import write_aside
-from cgp.networks.detect.detector import RATE, Detector, units_of
+from cgp.networks.detect.detector import Detector, units_of
+from cgp.networks.predict.method import Settings, rate_of
 
 from .words import compared_in, headline
 
 if TYPE_CHECKING:
     from .assessment import Assessment
 
-__all__ = ["flagging", "write"]
+__all__ = ["beside", "flagging", "write"]
+
+_LARGE = 10_000  # numbers of a constant that is not written as text
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{0}</title>
@@ -48,15 +53,26 @@ def write(report: Assessment, path: Path, details: Mapping[str, Any]) -> None:
         numbers = _numbers(report)
         if "flag" not in details:
             named = dict.fromkeys(filter(None, report.detectors.values()))
-            numbers["flag"] = flagging(report, {name: report.fitted[name].limit for name in named})
-        content = _plain({**numbers, **details})
+            numbers["flag"] = flagging(report, Settings(detectors={name: report.fitted[name] for name in named}).limits)
+        file = beside(path, report.fitted.values())
+        apart: tuple[str, dict[str, Any]] | None = None if file is None or ending != ".json" else (file.name, {})
+        content = {key: _plain(each, apart if key == "flag" else None) for key, each in {**numbers, **details}.items()}
+        if file is not None and apart is not None and apart[1]:  # first, as the other names it
+            write_aside(file, lambda aside: np.savez(aside, **apart[1]))
         text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False, default=str) + "\n"
     write_aside(path, lambda aside: aside.write_text(text, encoding="utf-8"))
 
 
+def beside(path: Path, detectors: Iterable[Detector]) -> Path | None:
+    """Where large constants of detectors lie, beside a .json; None if they have none."""
+    sizes = [math.prod(each.shape) for d in detectors for score in d.terms for each in score.saved()[1].values()]
+    return path.with_suffix(".constants.npz") if max(sizes, default=0) > _LARGE else None
+
+
 def flagging(report: Assessment, limits: Mapping[str, float]) -> dict[str, Any]:
     """For each detector by name, the threshold of a sum of standardised scores, and the constants of each score."""
-    return {name: _detector(report.fitted[name], limit) for name, limit in limits.items()}
+    rate = rate_of(len(limits))
+    return {name: _detector(report.fitted[name], limit, rate) for name, limit in limits.items()}
 
 
 def _numbers(report: Assessment) -> dict[str, Any]:
@@ -78,7 +94,7 @@ def _method(report: Assessment, name: str) -> dict[str, Any]:
     return report.scores[name] | fitted | {"change": report.differences[name]}
 
 
-def _detector(detector: Detector, limit: float) -> dict[str, Any]:
+def _detector(detector: Detector, limit: float, rate: float) -> dict[str, Any]:
     parts = []
     for score in detector.terms:
         config, tensors = score.saved()
@@ -86,17 +102,21 @@ def _detector(detector: Detector, limit: float) -> dict[str, Any]:
         units = (0.0, 1.0) if known is None else units_of(known)
         said = {"score": score.name, "formula": score.formula, "mean": units[0], "deviation": units[1]}
         parts.append(said | {"constants": config["options"] | tensors})
-    return {"threshold": limit, "share of the labelled": RATE, "sum of (score - mean) / deviation": parts}
+    return {"threshold": limit, "share of the labelled": rate, "sum of (score - mean) / deviation": parts}
 
 
-def _plain(value: Any) -> Any:
-    """What JSON knows: named tuples as objects, arrays as lists, and no number that is not finite."""
+def _plain(value: Any, apart: tuple[str, dict[str, Any]] | None = None, name: str = "") -> Any:
+    """What JSON knows, and no number that is not finite; large arrays go apart, to a file's name and its content."""
+    if apart is not None and math.prod(getattr(value, "shape", ())) > _LARGE:
+        apart[1][name] = np.asarray(value)
+        return {"file": apart[0], "array": name}
     if hasattr(value, "tolist"):
         value = value.tolist()
     if hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        name = value.get("score", name)
+        return {str(key): _plain(each, apart, f"{name}/{key}") for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(each, apart, name) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -17,14 +17,14 @@ from cgp.networks.model.inputs import input_batches, model_device, to_device
 from cgp.networks.model.named import State
 from cgp.networks.model.shared_prefix import SharedPrefix
 from cgp.networks.model.structural_copy import uncompiled
-from cgp.networks.predict.method import Training, as_assessed, settings_of, with_settings
+from cgp.networks.predict.method import RATE, Training, as_assessed, settings_of, with_settings
 from cgp.networks.tasks import Classification, Task
 from cgp.weights import part_of
 
 from .further import GradNorm, KernelPCA
 from .scores import DrawnScore, InputScore, Seen, Widest, numbers
 
-__all__ = ["DETECTORS", "FURTHER", "RATE", "Detector", "standardised", "units_of"]
+__all__ = ["DETECTORS", "FURTHER", "Detector", "standardised", "units_of"]
 
 Array = NDArray[Any]
 
@@ -35,10 +35,6 @@ DETECTORS = ("1 - confidence", "entropy", "energy", *_BY_TRAINING, *(f"{name} + 
 
 FURTHER = (GradNorm.name, KernelPCA.name)
 """Scores that are compared if they are named, in ``compare=``."""
-
-
-RATE = 0.05
-"""Share of in-distribution inputs that predictions flag, in expectation."""
 
 
 @dataclass(eq=False, repr=False)
@@ -80,8 +76,8 @@ class Detector:
         self.scores = tuple(map(InputScore.named, given)) if isinstance(given, Sequence) else (given,)
 
     def __repr__(self) -> str:
-        """Its name, and the score that predictions flag an input above."""
-        fitted = "not fitted" if self.known is None else f"flags above {self.limit:.4g}"
+        """Its name, and the score that predictions flag an input above if it is the only detector."""
+        fitted = "not fitted" if self.known is None else f"flags above {self.threshold(RATE):.4g}"
         return f"Detector({self.name}, {fitted})"
 
     @property
@@ -197,11 +193,6 @@ class Detector:
         if not 0.0 < rate < 1.0:
             raise ValueError(f"rate: expected a share in (0, 1), got {rate!r}")
         return conformal_quantile(np.asarray(self.known), rate)
-
-    @property
-    def limit(self) -> float:
-        """The threshold of predictions (:attr:`cgp.Prediction.flags`): of a rate of 5 %."""
-        return self.threshold(RATE)
 
     def attach(self, model: nn.Module) -> nn.Module:
         """A copy of a model, which shares its tensors, whose predictions hold the score (:attr:`Prediction.ood`)."""

@@ -93,8 +93,8 @@ def calibrate(
         train: labelled data that the model was trained on, for "readout"; none of ``data`` is among them.
         num_samples: number S of draws.
         seed: seed of the draws; the global generators are not affected.
-        progress: of a classifier's posterior: whether progress is shown (None: on a terminal, from ten seconds on), or
-            what is called with the number of runs done, and of all.
+        progress: of a classifier's posterior: whether progress is shown (None: on a terminal, from ten seconds on,
+            elsewhere in one line then), or what is called with the number of runs done, and of all.
         **others: none: another name is refused, with the nearest of these.
 
     Returns:

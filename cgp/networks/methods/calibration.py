@@ -121,6 +121,8 @@ class Calibration:
             f"accuracy {self.accuracy:.4f}, without draws {self.accuracy_mean:.4f}",
             f"draws {moved} {self.disagreement:.2g} (total variation)",
         ]
+        if self.criterion == "widest" and self.nll > min(self.nll_temperature, self.nll_best):
+            lines.append('so wide to detect other inputs: for probabilities criterion="likelihood" or a temperature')
         for name, amplitude in self.amplitudes.items():
             lines.append(f"{name}: amplitude {float(amplitude.min()):.3g} to {float(amplitude.max()):.3g}")
         return "\n".join(lines)

@@ -236,7 +236,7 @@ def logits_of(output: Any) -> Tensor:
     if not isinstance(logits, Tensor):
         raise ValueError(
             f"model: expected a tensor of logits or an output with .logits, got {type(output).__name__} "
-            "(pass output=..., which takes them from it)"
+            "(pass output=, which takes them from it: output=lambda out: out[0] of a tuple)"
         )
     return logits
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import TypeVar
 
@@ -11,8 +13,8 @@ __all__ = ["Progress", "Ticks", "progressing"]
 
 T = TypeVar("T")
 Progress = bool | Callable[[int, int], None] | None
-"""Whether progress is shown (None: on a terminal, from ten seconds on), or what is called with the number of steps done
-and of all (0 where nobody knows)."""
+"""Whether progress is shown (None: on a terminal, from ten seconds on, elsewhere in one line then), or what is called
+with the number of steps done and of all (0 where nobody knows)."""
 
 _LONG = 10.0  # seconds
 
@@ -22,10 +24,12 @@ class Ticks:
 
     def __init__(self, progress: Progress, label: str, total: int, unit: str = "it") -> None:
         self.total, self.done = total, 0
+        self.label, self.start = label, time.monotonic()
         self.tell = progress if callable(progress) else None
         disable = callable(progress) or (None if progress is None else not progress)
         delay = 0 if progress else _LONG
         self.bar = tqdm(None, label, total or None, unit=unit, disable=disable, delay=delay, dynamic_ncols=True)
+        self.is_to_say = progress is None and self.bar.disable
 
     def __call__(self, count: int) -> None:
         """Count some steps, at most as many as there are."""
@@ -34,6 +38,11 @@ class Ticks:
         if self.tell is not None:
             self.tell(self.done, self.total)
         self.bar.update(count)
+        passed = time.monotonic() - self.start
+        if self.is_to_say and passed > _LONG and self.done != self.total:
+            self.is_to_say = False
+            left = f", some {passed * (self.total / self.done - 1):.0f} s more" if self.total and self.done else ""
+            sys.stderr.write(f"{self.label}: {passed:.0f} s so far{left}\n")
 
     def finish(self) -> None:
         """Count the steps that were not needed."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from cgp.networks.guarantees.guarantees import Source
 from cgp.networks.model.blocks import stochastic_layers
-from cgp.networks.model.fingerprints import logit_temperature
+from cgp.networks.model.fingerprints import logit_temperature, modules_with_temperature
 from cgp.networks.model.inputs import call_model
 from cgp.networks.model.named import Named
 from cgp.networks.model.repeated import check_apart, keys_of
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .prediction import Prediction
 
 __all__ = [
+    "RATE",
     "Method",
     "Settings",
     "Training",
@@ -36,12 +37,16 @@ __all__ = [
     "forget_held_out",
     "has_settings",
     "method_of",
+    "rate_of",
     "settings_of",
     "source_of",
     "with_settings",
 ]
 
 _SETTINGS = "cgp_settings"
+
+RATE = 0.05
+"""Share of in-distribution inputs that predictions flag, by all detectors together, in expectation."""
 
 
 class Training:
@@ -195,6 +200,17 @@ class Settings:
     task: str | None = None
     has_variance_head: bool = False
 
+    @property
+    def limits(self) -> dict[str, float]:
+        """The scores above which predictions flag an input (:attr:`cgp.Prediction.flags`), by detectors' names."""
+        rate = rate_of(len(self.detectors))
+        return {name: detector.threshold(rate) for name, detector in self.detectors.items()}
+
+
+def rate_of(count: int) -> float:
+    """The rate of each of so many detectors, by which all together flag at most :data:`RATE` (a union bound)."""
+    return RATE / max(count, 1)
+
 
 def settings_of(model: nn.Module) -> Settings:
     """The settings of a model; the defaults unless :func:`with_settings` made it."""
@@ -220,6 +236,7 @@ def with_settings(model: nn.Module, settings: Settings) -> nn.Module:
     vars(changed)["extra_repr"] = partial(_said, changed)
     if not isinstance(changed, torch.jit.ScriptModule):  # which a structural copy shares
         changed.register_forward_pre_hook(_warn_of_outputs)
+        changed.register_state_dict_pre_hook(_warn_of_state)
     return changed
 
 
@@ -240,18 +257,36 @@ def _warn_of_outputs(model: nn.Module, _: Any) -> None:
         warn_user(f"model(x): these outputs are without {left_out}: cgp.predict(model, x) has what was fitted")
 
 
+def _warn_of_state(model: nn.Module, *_: Any) -> None:
+    """Say what the tensors of a model lack of what it predicts by, where a user takes them."""
+    if torch.compiler.is_compiling() or is_inside_cgp():
+        return
+    parts = _kept(model)
+    if modules_with_temperature(model):
+        del parts["temperature"]
+    if lacking := [name for name, part in parts.items() if part]:
+        warn_user(
+            f"model.state_dict(): these tensors are without its {', '.join(lacking)}: cgp.save_pretrained(model, "
+            "folder) writes all that it predicts by, cgp.from_pretrained(folder, network) reads it"
+        )
+
+
 def _said(model: nn.Module) -> str:
     """What print says of a model beside its modules: what its class does, and what it predicts by."""
+    own = type(model).extra_repr(model)
+    return ", ".join([*filter(None, [own]), *(f"{name}={part}" for name, part in _kept(model).items() if part)])
+
+
+def _kept(model: nn.Module) -> dict[str, Any]:
+    """What a model predicts by, in words by name, each empty where it has none."""
     settings, temperature = settings_of(model), logit_temperature(model)
-    parts = {
+    return {
         "method": settings.method and settings.method.name,
         "temperature": None if temperature == 1.0 else f"{temperature:.4g}",
         "scale": settings.scale is not None and _words(settings.scale, digits=4),
         "detectors": ", ".join(settings.detectors),
         "held_out": settings.held_out is not None and f"{len(settings.held_out.mean)} answers",
     }
-    own = type(model).extra_repr(model)
-    return ", ".join([*filter(None, [own]), *(f"{name}={part}" for name, part in parts.items() if part)])
 
 
 def method_of(model: nn.Module, task: Task) -> str:
@@ -272,8 +307,10 @@ def as_assessed(model: nn.Module) -> nn.Module:
     if method is not None:
         method.undo(changed)
     vars(changed).pop(_SETTINGS, None)
-    for key in [key for key, hook in changed._forward_pre_hooks.items() if hook is _warn_of_outputs]:
-        del changed._forward_pre_hooks[key]
+    hooks: Any
+    for hooks in (changed._forward_pre_hooks, changed._state_dict_pre_hooks):
+        for key in [key for key, hook in hooks.items() if hook in (_warn_of_outputs, _warn_of_state)]:
+            del hooks[key]
     return changed
 
 

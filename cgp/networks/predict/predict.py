@@ -91,8 +91,8 @@ def predict(
         keep_variance: whether to keep the variance of each token in each stochastic layer.
         output: takes the tensor ``(N, ..., C)`` from what the model returns; None finds a tensor or ``.logits``, for
             embeddings also ``.pooler_output`` or ``.last_hidden_state``; "probabilities" takes their logarithms.
-        progress: whether progress is shown (None: on a terminal, from ten seconds on), or what is called with the
-            number of batches done and of all.
+        progress: whether progress is shown (None: on a terminal, from ten seconds on, elsewhere in one line then), or
+            what is called with the number of batches done and of all.
         **others: none: another name is refused, with the nearest of these.
 
     Returns:
@@ -201,7 +201,7 @@ def _predictions(model: nn.Module, inputs: Any, options: _Options) -> Iterator[P
     temperature = logit_temperature(model) if task.has_classes else 1.0
     seeds, part, source, method = seeds_from(options.seed), None, None, ""
     weights, detectors = fingerprint(model), settings_of(model).detectors
-    limits = {name: detector.limit for name, detector in detectors.items()}
+    limits = settings_of(model).limits
     check_calibrated(model, weights)
     _warn_of_amplitudes(model)
     for batch in progressing(input_batches(model, inputs, options.batch_size), "predict", options.progress):

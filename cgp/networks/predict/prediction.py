@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -178,8 +179,8 @@ class Prediction(Guarantees):
     def flags(self) -> dict[str, Tensor]:
         """Whether each input is flagged, ``(N,)`` bool: "flag", or of several detectors "flag: energy" and the like.
 
-        Of inputs such as those that a detector was fitted to, at most 5 % are in expectation
-        (:meth:`cgp.Detector.threshold`).
+        Of inputs such as those that detectors were fitted to, at most 5 % are in expectation, by all of them together:
+        each of K has the threshold of a rate of 5 % / K (:meth:`cgp.Detector.threshold`).
         """
         found = {name: self.ood[name] > limit for name, limit in self.limits.items()}
         return {"flag" if len(found) == 1 else f"flag: {name}": flags for name, flags in found.items()}
@@ -248,7 +249,7 @@ class Prediction(Guarantees):
         return data_frame({n: values.flatten().cpu().numpy() for n, values in columns.items()}, index, names)
 
     def plot(self, labels: Any = None, *, ax: Axes | None = None) -> Axes:
-        """Draw a reliability diagram where there are labels, or else a histogram of the uncertainty.
+        """Draw a reliability diagram where there are labels, or else what share of the inputs is how uncertain.
 
         Args:
             labels: as for :meth:`score`.
@@ -261,6 +262,7 @@ class Prediction(Guarantees):
             ValueError: if there is no uncertainty to draw.
         """
         from cgp import plotting
+        from cgp.plotting.style import percent
 
         labels = self.labels if labels is None else torch.as_tensor(labels)
         if labels is not None and self._task.name == "classification":
@@ -268,13 +270,19 @@ class Prediction(Guarantees):
             right = self.classes == labels.to(self.mean.device)
             return plotting.reliability_diagram(self.confidence[real].cpu(), right[real].cpu(), ax=ax)
         named = {"total": self.total, "epistemic": self.epistemic}
-        groups = {name: values.flatten().cpu() for name, values in named.items() if values is not None}
-        if not groups:
+        share = np.linspace(0.0, 1.0, 201)
+        kept = {name: values.cpu().double().numpy() for name, values in named.items() if values is not None}
+        if not kept:
             raise ValueError("plot: expected a prediction with an uncertainty, got one without")
         unit = "nats" if self.probabilities is not None else "variance"
         if self._task.kind == "classification":
             unit += f": 0 where sure,\n{math.log(self.mean.shape[-1]):.2g} where all classes are alike"
-        return plotting.uncertainty_histograms(groups, xlabel=f"Uncertainty ({unit})", ax=ax)
+        lines = {name: np.quantile(values, share) for name, values in kept.items()}
+        names = {"xlabel": "Share of inputs that are surer", "ylabel": f"Uncertainty ({unit})"}
+        ax = plotting.curves(share, lines, **names, ax=ax)
+        percent(ax.xaxis)
+        ax.set(xlim=(0, 1), ylim=(0, None))
+        return ax
 
     def _columns(self) -> dict[str, Tensor]:
         named = {"total": self.total, "aleatoric": self.aleatoric, "epistemic": self.epistemic}

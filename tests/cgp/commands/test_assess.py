@@ -15,6 +15,7 @@ from scipy.special import log_softmax, softmax
 
 import cgp
 from cgp import commands
+from cgp.networks.assess import written as written_by_reports
 from cgp.networks.model.tempering import probabilities
 from tests.cgp.helpers import by_formula
 
@@ -164,8 +165,16 @@ def test_the_level_is_that_of_the_risk(saved, capsys):
         assert last.endswith(f"with a confidence of {level:g}.")
 
 
-def test_the_report_in_numbers_is_enough_to_flag_and_withhold(saved, tmp_path, capsys):
+def constants_of(part, folder):
+    """What a formula takes, from a report or, where it says so, from the file beside it."""
+    read = {key: each for key, each in part["constants"].items() if isinstance(each, dict)}
+    return part["constants"] | {key: np.load(folder / each["file"])[each["array"]] for key, each in read.items()}
+
+
+@pytest.mark.parametrize(("least", "beside"), [(3, " with report.constants.npz"), (10_000, "")])
+def test_the_report_in_numbers_is_enough_to_flag_and_withhold(least, beside, saved, tmp_path, capsys, monkeypatch):
     """The table of answers is computed again from the .json and its formulas, by NumPy and SciPy alone."""
+    monkeypatch.setattr(written_by_reports, "_LARGE", least)
     held_out, train = saved("held_out.npz", 400), saved("train.npz", 400)
     far, new = saved("far.npz", 100, shift=9.0, labels=None), saved("new.npz", 60, shift=1.0, labels=None)
     out, table = tmp_path / "report.json", tmp_path / "answers.csv"
@@ -185,15 +194,13 @@ def test_the_report_in_numbers_is_enough_to_flag_and_withhold(saved, tmp_path, c
     withheld = ~(probabilities.max(-1) > found["answer"]["threshold"])
     np.testing.assert_array_equal(rows["withheld"], withheld)
     assert 0 < withheld.sum() < 60
-    assert found["answer"]["of"] == "the largest probability, by the temperature"
-    assert found["logits"] == "as saved"
+    assert (found["answer"]["of"], found["logits"]) == ("the largest probability, by the temperature", "as saved")
     ((name, flag),) = found["flag"].items()
     assert f"Flag inputs whose {name} is above {flag['threshold']:.4g}" in printed
-    assert "report.json has its constants, and answers.csv flags new inputs." in printed
-    total = np.zeros(60)
-    for part in flag["sum of (score - mean) / deviation"]:
-        score = by_formula(part["formula"], logits=logits, features=features, **part["constants"])
-        total += (score - part["mean"]) / part["deviation"]
+    assert f"report.json{beside} has its constants, and answers.csv flags new inputs." in printed
+    given, parts = {"logits": logits, "features": features}, flag["sum of (score - mean) / deviation"]
+    scored = [by_formula(part["formula"], **given, **constants_of(part, tmp_path)) for part in parts]
+    total = sum((each - part["mean"]) / part["deviation"] for each, part in zip(scored, parts, strict=True))
     np.testing.assert_array_equal(rows["flag"], total > flag["threshold"])
     assert 0 < rows["flag"].sum() < 60
 
@@ -396,6 +403,15 @@ def test_further_labels_that_fitted_the_method_are_refused_at_once(poor, saved, 
         assert commands.main(["assess", str(held_out), *given]) == 2
         message = "cgp assess: --held-out: expected none of the inputs that the model was fitted to, got 400 of 400: "
         assert message in capsys.readouterr().err
+
+
+def test_several_detectors_share_the_rate_of_flags(saved, monkeypatch, capsys):
+    monkeypatch.setattr(commands.assess, "_named", lambda report: ["energy", "entropy"])
+    far = saved("far.npz", 100, shift=9.0, labels=None)
+    assert commands.main(["assess", str(saved("held_out.npz", 400)), "--ood", str(far)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.count("2.5 % of the labelled ones are.") == 2
+    assert "All together flag at most 5 % of inputs like the labelled ones." in printed
 
 
 def test_calls_of_a_sentence_become_flags():
@@ -760,8 +776,9 @@ def test_columns_that_are_no_class_name_the_rows_of_answers(tmp_path, capsys):
     new, table, said = written(tmp_path / "new.csv", head, rows), tmp_path / "answers.csv", []
     for known in (plain, full, numbers):
         assert commands.main(["assess", str(known), "--answer", str(new), str(table)]) == 0
-        said.append((capsys.readouterr().out, table.read_text()))
-    assert said[1:] == said[:1] * 2
+        said.append((*capsys.readouterr(), table.read_text()))
+    assert [(out, answers) for out, _, answers in said[1:]] == [said[0][::2]] * 2
+    assert [err for _, err, _ in said] == ["", "cgp assess: labels: target\n", "cgp assess: labels: y\n"]
     found = answered(table)
     assert [*found[0]][:5] == ["input", "index", "filename", "class (given)", "class"]
     assert [row["filename"] for row in found] == [row[1] for row in rows]

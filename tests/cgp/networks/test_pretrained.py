@@ -80,12 +80,12 @@ def test_models_of_timm_come_back_without_the_host(tmp_path):
 
 
 @pytest.mark.parametrize("options", [{"img_size": 32, "patch_size": 16}, {"num_heads": 1}, {"act_layer": "relu"}])
-def test_models_of_timm_with_options_of_their_own_ask_for_the_host(options, tmp_path):
+def test_models_of_timm_with_options_of_their_own_ask_for_a_network(options, tmp_path):
     """A name would build another: of other shapes, or of the same ones and other answers."""
     timm = pytest.importorskip("timm")
     host = timm.create_model("vit_tiny_patch16_224", num_classes=3, **options).eval()
     save_pretrained(model := convert(host), tmp_path)
-    with pytest.raises(ValueError, match=r"expected the host \(VisionTransformer\), .* hold, got None: pass model="):
+    with pytest.raises(ValueError, match=r"the architecture that was saved \(VisionTransformer\), .* got None: pass"):
         from_pretrained(tmp_path)
     size = options.get("img_size", 224)
     assert torch.equal(from_pretrained(tmp_path, host)(x := torch.ones(1, 3, size, size)), model(x))
@@ -132,7 +132,7 @@ def test_what_cannot_be_saved_or_loaded(tmp_path):
     save_pretrained(convert(host.model), tmp_path)
     with pytest.raises(ValueError, match="model: expected the architecture that was saved, where attention layer 2 is"):
         from_pretrained(tmp_path, hosts.torch_attention().model)
-    with pytest.raises(ValueError, match="model: expected the host"):
+    with pytest.raises(ValueError, match="model: expected the architecture that was saved"):
         from_pretrained(tmp_path)
     config = tmp_path / "cgp_config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"format_version": 1}))
@@ -177,8 +177,8 @@ def test_a_folder_names_a_model_of_timm_and_nothing_else(forged, tmp_path):
 @pytest.mark.parametrize(
     ("forged", "message"),
     [
-        ({"architectures": ["AutoModel"]}, "whose class AutoModel is no model of transformers"),
-        ({"architectures": ["set_seed"]}, "whose class set_seed is no model"),
+        ({"architectures": ["AutoModel"]}, "got AutoModel, which is no model of transformers: pass"),
+        ({"architectures": ["set_seed"]}, "got set_seed, which is no model"),
         ({"attn_implementation": "sender/kernel"}, "expected attn_implementation to name no file"),
         ({"text_config": {"_attn_implementation": "sender/kernel:run"}}, "to name no file and nothing to download"),
         ({"experts_implementation": "sender/kernel"}, "expected experts_implementation to name no file"),

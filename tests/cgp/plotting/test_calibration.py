@@ -86,7 +86,7 @@ def test_the_band_of_a_risk_is_wilsons_interval():
     for highlight in (None, "b"):
         ax = risk_coverage(pairs, highlight=highlight, ax=Figure().add_subplot())
         (band,) = ax.collections
-        assert band.get_label() == ("95 % interval" if highlight else "a, 95 % interval")
+        assert band.get_label() == ("95 % interval" if highlight else "95 % interval, of a only")
         line = next(line for line in ax.lines if line.get_label().startswith(("AURC", "a (")))
         assert to_rgb(band.get_facecolor()[0][:3]) == to_rgb(line.get_color())
         confidence, correct = pairs[highlight or "a"]

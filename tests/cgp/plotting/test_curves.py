@@ -66,6 +66,9 @@ def test_crowded_scores_are_spread_over_a_logarithmic_axis():
     assert edges[0] >= 1e-4 * noise.max() * (1 - 1e-9)
     assert (stairs(ax, 1)[0] > 0).sum() > 2
     assert uncertainty_histograms({"test": test}, limits=(0, 1)).get_xscale() == "linear"
+    short = uncertainty_histograms({"test": np.geomspace(0.05, 2, 50)}, xscale="log")
+    short.figure.canvas.draw()
+    assert {"0.1", "0.2", "0.5", "1", "2"} <= {text.get_text() for text in short.get_xticklabels()}
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=20), st.lists(st.floats(0, 5), min_size=1, max_size=20))

@@ -19,33 +19,39 @@ def test_images_of_every_layout_come_out_alike():
     np.testing.assert_allclose(as_image(torch.tensor(integers)), integers / 255)
 
 
-def test_variance_lies_over_the_image_patch_by_patch():
+def test_a_map_lies_beside_its_image_patch_by_patch():
     variance = np.arange(4.0).reshape(2, 2)
     ax = variance_map(GREY, variance, label="sd")
     image, shown = ax.images
+    np.testing.assert_array_equal(image.get_array(), GREY)
     np.testing.assert_array_equal(shown.get_array(), variance)
-    assert image.get_extent() == shown.get_extent() == [-0.5, 7.5, 7.5, -0.5]
+    (left, right, *_), (start, end, *_) = image.get_extent(), shown.get_extent()
+    assert right < start
+    assert end - start == pytest.approx(right - left)
+    assert ax.get_xlim() == (left, end)
     assert shown.get_clim() == (0, 3)
-    below = np.asarray(image.get_array())
-    assert np.corrcoef(below.ravel(), GREY.ravel())[0, 1] == pytest.approx(1)
     assert ax.figure.axes[1].get_ylabel() == "sd"
 
 
-def test_colours_of_the_bar_are_those_of_the_map():
-    # A constant image: what is beneath is the mean grey that the bar lies on.
-    ax = variance_map(np.full((4, 4), 0.5), [[0.0, 1.0]])
+@pytest.mark.parametrize("draw", ["map", "maps"])
+def test_one_colour_is_one_value_whatever_the_image(draw):
+    image, variance = np.array([[0.0, 1.0], [1.0, 0.0]]).repeat(4, 0).repeat(4, 1), np.array([[0.0, 1.0]])
+    maps = variance_maps(image, variance[None], relative=False)
+    ax = maps[0, 1] if draw == "maps" else variance_map(image, variance)
     ax.figure.canvas.draw()
     pixels = np.asarray(ax.figure.canvas.buffer_rgba())[..., :3].astype(int)
     height = pixels.shape[0]
 
-    def colour(axes, x, y):
-        column, row = axes.transAxes.transform((x, y))
+    def colour(axes, transform, x, y):
+        column, row = transform.transform((x, y))
         return pixels[height - 1 - int(row), int(column)]
 
-    bar = ax.figure.axes[1]
-    for x, y in ((0.25, 0.01), (0.75, 0.99)):
-        assert np.abs(colour(ax, x, 0.5) - colour(bar, 0.5, y)).max() < 4
-    assert np.abs(colour(ax, 0.25, 0.5) - colour(ax, 0.75, 0.5)).max() > 80
+    start, end, *_ = ax.images[-1].get_extent()
+    bar = ax.figure.axes[-1]
+    for part, value in ((0.25, 0.004), (0.75, 0.996)):
+        shown = [colour(ax, ax.transData, start + part * (end - start), y) for y in (1.5, 5.5)]
+        np.testing.assert_array_equal(*shown)
+        assert np.abs(shown[0] - colour(bar, bar.transAxes, 0.5, value)).max() < 4
 
 
 def test_table_of_heads_shares_one_scale_if_it_is_not_relative():
@@ -54,8 +60,8 @@ def test_table_of_heads_shares_one_scale_if_it_is_not_relative():
     assert axes.shape == (1, 4)
     np.testing.assert_array_equal(axes[0, 0].images[0].get_array(), GREY)
     for ax, grid in zip(axes[0, 1:], variance, strict=True):
-        np.testing.assert_array_equal(ax.images[1].get_array(), grid)
-        assert ax.images[1].get_clim() == (variance.min(), variance.max())
+        np.testing.assert_array_equal(ax.images[0].get_array(), grid)
+        assert ax.images[0].get_clim() == (variance.min(), variance.max())
     assert [ax.get_title() for ax in axes[0]] == ["input", "head 1", "head 2", "head 3"]
 
 
@@ -66,19 +72,19 @@ def test_table_of_heads_of_one_image():
     assert not axes[1, 0].images
     assert [ax.get_ylabel() for ax in axes[:, 1]] == ["layer 1", "layer 2"]
     assert [ax.get_title() for ax in axes[0]] == ["input", "a", "b", "c"]
-    np.testing.assert_allclose(axes[1, 3].images[1].get_array(), variance[1, 2] / np.median(variance[1, 2]))
+    np.testing.assert_allclose(axes[1, 3].images[0].get_array(), variance[1, 2] / np.median(variance[1, 2]))
     assert axes[0, 0].figure.axes[-1].get_ylabel() == "Variance / median of its map"
 
 
 def test_heads_are_shown_in_units_of_their_own():
     variance = np.random.default_rng(0).random((2, 3, 2, 2))
     axes = variance_maps([GREY, GREY], variance)
-    shown = [[ax.images[1].get_array() for ax in row[1:]] for row in axes]
+    shown = [[ax.images[0].get_array() for ax in row[1:]] for row in axes]
     np.testing.assert_allclose(shown, variance / np.median(variance, axis=(0, 2, 3))[:, None, None])
     louder = variance_maps([GREY, GREY], variance * np.array([1.0, 100.0, 1e-6])[:, None, None])
-    np.testing.assert_allclose([[ax.images[1].get_array() for ax in row[1:]] for row in louder], shown)
+    np.testing.assert_allclose([[ax.images[0].get_array() for ax in row[1:]] for row in louder], shown)
     assert axes[0, 0].figure.axes[-1].get_ylabel() == "Variance / median of its column"
-    assert not variance_maps(GREY, np.zeros((1, 2, 2)))[0, 1].images[1].get_array().any()
+    assert not variance_maps(GREY, np.zeros((1, 2, 2)))[0, 1].images[0].get_array().any()
 
 
 @pytest.mark.parametrize(

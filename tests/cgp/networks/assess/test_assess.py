@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_hex, to_rgba_array
+from matplotlib.lines import Line2D
 from scipy.optimize import minimize_scalar
 from scipy.stats import ttest_rel
 from sklearn.covariance import LedoitWolf
@@ -27,7 +30,7 @@ from cgp.networks.detect.scores import Mahalanobis
 from cgp.networks.model.diagnostics import pooled_features
 from cgp.networks.predict.readout import GPReadout
 from cgp.networks.tasks import Classification
-from cgp.plotting.style import PALER
+from cgp.plotting.style import GREY, PALER
 from tests.cgp.helpers import is_whole
 from tests.cgp.networks.model.digits import digits, trained
 
@@ -561,7 +564,7 @@ def test_the_picture_shows_the_recommended_methods(report):
     changed = dataclasses.replace(report, beyond=likely, least=least, detection={"noise": detectors((0.1, 0.01))})
     assert titles(changed) == ["as trained", "temperature", "posterior + temperature"]
     panel = changed.plot().axes[-1]
-    assert panel.get_xlabel() == "AUROC ± 2 standard errors\n(chance: 0.5, left of this axis)"
+    assert panel.get_xlabel() == "AUROC ± 2 standard errors"
     *diagrams, risk, _ = changed.plot().axes
     of_methods = {line.get_color() for line in risk.lines}
     assert {ax.containers[0].lines[0].get_color() for ax in diagrams} == of_methods  # a colour for each
@@ -588,15 +591,11 @@ def test_of_one_set_every_score_has_a_row_and_the_advised_one_a_colour(report):
 
 @pytest.mark.parametrize("sets", [{"noise"}, {"noise", "far"}])
 @pytest.mark.parametrize("plain", [0.6, 0.8])
-def test_the_axis_of_detection_begins_where_the_scores_lie(sets, plain, report):
-    """Chance, which the label of the axis says, is drawn where it is near."""
+def test_the_axis_of_detection_has_chance_in_every_report(sets, plain, report):
     scores = dict.fromkeys(sets, detectors((0.1, 0.01), plain=plain))
     panel = dataclasses.replace(report, detection=scores).plot().axes[-1]
-    has_chance = "chance" in panel.get_legend_handles_labels()[1]
-    assert has_chance == (plain == 0.6)
-    assert (panel.get_xlim()[0] < 0.5) == has_chance
-    assert panel.get_xlabel().endswith("(chance: 0.5)" if has_chance else "(chance: 0.5, left of this axis)")
-    assert has_chance or plain - 0.05 < panel.get_xlim()[0] < plain - 0.02
+    assert "chance" in [text.get_text() for text in panel.get_legend().get_texts()]
+    assert panel.get_xlim()[0] < 0.5
     plt.close()
 
 
@@ -622,6 +621,8 @@ def test_what_the_picture_says_is_said_once_and_covers_nothing(report):
     (above,) = (part.legends[0] for part in figure.subfigs if part.legends)
     shown = ["calibrated", "accuracy, 95 % interval", "< 5 inputs"]
     assert [text.get_text() for text in above.get_texts()] == shown
+    colours = [to_rgba_array(mark.get_color()) for kind in (Line2D, LineCollection) for mark in above.findobj(kind)]
+    assert {*map(to_hex, np.concatenate(colours))} == {GREY.lower()}  # of no method
     first, second, risk, auroc = figure.axes
     assert all(ax.get_legend() is None and ax.get_title("right").startswith("ECE ") for ax in (first, second))
     lowest = min(ax.child_axes[0].get_tightbbox().y0 for ax in (first, second))

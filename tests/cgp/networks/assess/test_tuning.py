@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import cgp
 from cgp.networks.assess import tuning
 from cgp.networks.assess.assess import FOLDS
 from cgp.networks.methods.rows import LabelScores, Logits
+from cgp.networks.model import progress
 
 BATCHES, SIZE = 8, 75
 
@@ -144,6 +146,17 @@ def test_progress_is_quiet_in_a_file_and_shown_when_asked(capsys):
     shown = capsys.readouterr().err
     assert "predict: 8 batches" in shown
     assert "assess: 100%" in shown
+
+
+def test_what_takes_long_says_so_once_where_there_is_no_terminal(capsys, monkeypatch):
+    """After ten seconds, with those that are left; nothing if progress is not asked for."""
+    for asked, said in ((None, "calibrate: 12 s so far, some 36 s more\n"), (False, "")):
+        clock = iter([0.0, 6.0, 12.0, 18.0, 24.0])
+        monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda clock=clock: next(clock)))
+        ticks = progress.Ticks(asked, "calibrate", 8)
+        for _ in range(4):
+            ticks(1)
+        assert capsys.readouterr().err == said
 
 
 def test_without_draws_no_temperatures_are_compared(monkeypatch):

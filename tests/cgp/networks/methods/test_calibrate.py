@@ -1,6 +1,7 @@
 """The widest posterior that is compatible with held-out data."""
 
 import copy
+import dataclasses
 import math
 import time
 
@@ -77,6 +78,11 @@ def test_draws_of_a_trained_model_differ_within_one_standard_error():
     noise = predict(model, torch.rand(300, 8, 8), 16, seed=0)
     assert noise.epistemic.mean() > 2 * prediction.epistemic.mean()
     assert "differ from their average by" in str(report)
+    is_worse = report.nll > min(report.nll_temperature, report.nll_best)
+    assert ("so wide to detect other inputs: for probabilities" in str(report)) == is_worse
+    likeliest = dataclasses.replace(report, criterion="likelihood", nll=report.nll_temperature + 1.0)
+    assert "so wide" in str(dataclasses.replace(likeliest, criterion="widest"))
+    assert "so wide" not in str(likeliest)
 
 
 def test_nothing_but_amplitudes_and_temperature_moves(wide):
