@@ -37,7 +37,7 @@ from .frames.spikes import warn_of_spikes
 from .frames.table import Table, appended, check_is_table, merged, read_table
 from .known import known_sums, warn_of_beyond, warn_of_far
 from .panel import FilledPanel, Panel, panel_options
-from .tails import Tails, learned_tails, tail_passes
+from .tails import Tails, few_looks, learned_tails, tail_passes
 from .transforms.choice import asked_to_change, check_transforms, chosen_transforms, has_atoms
 from .transforms.kinds import Transform
 
@@ -89,7 +89,8 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
     Attributes:
         regressor_: the fitted :class:`.CorrelatedGPRegressor`; its inputs are days since the first time, for times.
         transforms_: the transform of each column, which the regressor has the transforms of.
-        tails_: by class of gap, how errors in it are distributed where that is clearly not as the posterior says.
+        tails_: by class of gap, how errors in it are distributed where that is clearly not as the posterior says, or,
+            in a gap of more rows than its series has values, from few looks not known.
         panel_: in its place, the parameters of a panel.
         conformal_: errors on hidden values, which :meth:`.GapReport.calibrated` gives.
         std_: standard deviation of every filled value, 0 for observed values, in the form of the table.
@@ -438,7 +439,9 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         if regressor.inference_ not in (MAP.name, Windows.name) or self.num_inducing or has_totals:
             return Tails({})
         values = np.where(table.known, self.transforms_.forward(table.values), np.nan)
-        return learned_tails(regressor.posterior_, table._replace(values=values), self.transforms_.atoms)
+        fitted = table._replace(values=values)
+        tails = learned_tails(regressor.posterior_, fitted, self.transforms_.atoms)
+        return tails._replace(few=few_looks(regressor.posterior_, fitted))
 
     def _with_structure(self, structure: str) -> Self:
         """The imputer with one of the structures that were compared, instead of their average."""

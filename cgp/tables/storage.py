@@ -19,7 +19,7 @@ from .frames.coordinates import Axis, Coordinate
 from .frames.panels import PanelForm
 from .frames.table import input_columns, read_table
 from .panel import Panel, panel_options
-from .tails import Tail, Tails
+from .tails import Few, Tail, Tails
 from .transforms.choice import restored_setting, setting_content
 from .transforms.columns import Transforms
 from .transforms.kinds import Transform
@@ -158,6 +158,7 @@ def write_imputer(imputer: Any, folder: str | Path) -> None:
     table, values = _table_content(imputer._table.given)
     content: dict[str, Any] = {"settings": _settings(imputer), "regressor": plain, "table": table}
     content["axis"], content["tails"] = _axis_content(imputer._axis), imputer.tails_.laws
+    content["few"] = imputer.tails_.few
     content["transforms"] = imputer.transforms_.content()
     values[_LEFT_OUT] = torch.as_tensor(imputer._table.left_out).byte()
     if imputer._curved is not None:
@@ -182,7 +183,8 @@ def read_imputer(kind: type[Imputer], folder: str | Path) -> Imputer:
     table, _ = read_table(given, settings["inputs"], settings["missing_values"], axis=imputer._axis)
     kinds = [Transform.of_content(each) for each in plain.get("transforms", [])]  # files of before have none
     imputer.transforms_ = Transforms(tuple(kinds), tuple(table.names)) if kinds else Transforms.none(table.names)
-    imputer.tails_ = Tails({label: Tail(*law) for label, law in plain.get("tails", {}).items()})
+    laws = {label: Tail(*law) for label, law in plain.get("tails", {}).items()}
+    imputer.tails_ = Tails(laws, tuple(Few(*each) for each in plain.get("few", ())))  # files of before have none
     imputer._curved = Sums.of_tensors(plain.get("totals", ()), part_of(tensors, "totals."))
     regressor = imputer._regressor()
     imputer.regressor_ = restored_regressor(regressor, plain["regressor"], tensors, table.outputs())

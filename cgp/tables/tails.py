@@ -1,4 +1,4 @@
-"""How far values in gaps are from their predictions: scale and tails by class of gap, learned from hidden blocks."""
+"""How far values in gaps are from their predictions: scale and tails by class of gap, or what few looks leave open."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cgp.comparisons import LEVEL, Difference, student_reach
 from cgp.regression.posterior import Posterior
 
 from .conformal import conformal_factor, gap_labels
-from .frames.gaps import ordered_rows
+from .frames.gaps import ordered_rows, runs_of
 from .frames.table import Table
 from .masking import HiddenBlocks
 
-__all__ = ["ScaledPosterior", "Tail", "Tails", "learned_tails", "tail_passes"]
+__all__ = ["Few", "ScaledPosterior", "Tail", "Tails", "few_looks", "learned_tails", "tail_passes"]
 
 Array = NDArray[np.float64]
 
@@ -30,6 +30,8 @@ _LEAST_GAIN, _CLEAR = 0.02, 2.0  # nats a value, and standard errors
 _FEWEST_BLOCKS, _HALFWAY = 10, 50  # of a class: with fewer nothing is learned, and so many are believed by half
 _SEEN = 1.05  # values that parameters have seen are so much nearer to their predictions than others
 _ROUNDING = 1e-9
+_LEAST_LOOKS, _MANY_LOOKS = 2.0, 30.0  # degrees of freedom that a law has at least, and that are as good as infinite
+_LEAST_FREEDOM = min(_FREEDOMS)  # with a variance that is known itself
 _GAUSSIAN = float(norm.isf(LEVEL / 2))
 
 
@@ -85,6 +87,29 @@ class Tail(NamedTuple):
         return cls._likeliest(errors, wider * _GAUSSIAN)
 
     @classmethod
+    def of_looks(cls, looks: float) -> Self:
+        r"""The law of errors whose deviation is known from so many independent ones.
+
+        Its interval of 95 % is that of Student's t with as many degrees of freedom, two at least; below three the scale
+        is larger instead, so that there is a variance.
+
+        Args:
+            looks: how many.
+
+        Returns:
+            The distribution, the Gaussian from 30 on.
+
+        Example:
+            >>> [round(float(Tail.of_looks(looks).deviation), 2) for looks in (0.5, 3.0, 40.0)]
+            [2.34, 1.73, 1.0]
+        """
+        looks = max(looks, _LEAST_LOOKS)
+        if looks >= _MANY_LOOKS:
+            return cls()
+        freedom = max(looks, _LEAST_FREEDOM)
+        return cls(float(t.isf(LEVEL / 2, looks) / t.isf(LEVEL / 2, freedom)), freedom)
+
+    @classmethod
     def _likeliest(cls, errors: Array, least: float) -> Self:
         """The most likely law whose 95 % interval reaches at least so far, the Gaussian if there is none."""
         laws = [cls(), *(cls(float(scale), freedom) for freedom in _FREEDOMS for scale in _SCALES)]
@@ -98,14 +123,30 @@ def _reach(freedom: float) -> float:
     return float(student_reach(_GAUSSIAN, freedom)) * Tail(1.0, freedom).deviation
 
 
+class Few(NamedTuple):
+    """What a series shows of errors in gaps of more rows than it has values.
+
+    Attributes:
+        column: its position.
+        values: how many it has.
+        looks: how many independent errors they stand for, as in its longest gap.
+    """
+
+    column: int
+    values: int
+    looks: float
+
+
 class Tails(NamedTuple):
     """The distributions of errors in gaps, by class of gap; the Gaussian in classes that are not named.
 
     Attributes:
         laws: by class.
+        few: of series with gaps of more rows than they have values, whose law is that of so many looks.
     """
 
     laws: Mapping[str, Tail]
+    few: tuple[Few, ...] = ()
 
     def scaled(self, posterior: Posterior, table: Table) -> Posterior:
         """The posterior with the deviations of a table's gaps."""
@@ -121,7 +162,52 @@ class Tails(NamedTuple):
         labels = gap_labels(table.inputs, table.missing) if self.laws else None
         for label, law in self.laws.items():
             values[labels == label] = getattr(law, name)
+        if self.few:
+            order, limits = ordered_rows(table.inputs), {each.column: each for each in self.few}
+            for column, start, stop in _long_runs(table, {each.column: each.values for each in self.few}):
+                values[order[start:stop], column] = getattr(Tail.of_looks(limits[column].looks), name)
         return values
+
+
+def _long_runs(table: Table, values: Mapping[int, int]) -> list[tuple[int, int, int]]:
+    """Columns, first rows and rows after the last, in order, of gaps of more rows than these columns have values."""
+    runs = runs_of(table.missing[ordered_rows(table.inputs)])
+    every = zip(runs.columns.tolist(), runs.starts.tolist(), runs.stops.tolist(), strict=True)
+    return [(p, start, stop) for p, start, stop in every if p in values and stop - start > values[p]]
+
+
+def few_looks(posterior: Posterior, table: Table) -> tuple[Few, ...]:
+    r"""Series with gaps of more rows than they have values, and what these show of errors in such gaps.
+
+    Errors that move together, as those of a level do, are few independent ones: the n values of a series stand for as
+    many as a part of the gap with n rows has by the posterior, which is sure of its parameters:
+
+    .. math:: \nu = \frac{n \sum_g \operatorname{Var}(y_g)}{\operatorname{Var}\big(\sum_g y_g\big)}
+
+    Where other columns say day by day what is missing they are many, however long the gap is.
+
+    Args:
+        posterior: fitted to the table.
+        table: its inputs, and the values that were fitted to.
+
+    Returns:
+        Of each such column its looks, as in its longest gap, where they are below 30; none of what is no series.
+    """
+    if table.inputs.shape[1] != 1:
+        return ()
+    counts = (~table.missing).sum(axis=0)
+    longest: dict[int, tuple[int, int]] = {}
+    for p, start, stop in _long_runs(table, {p: int(n) for p, n in enumerate(counts) if n > 1}):
+        before = longest.get(p, (0, 0))
+        longest[p] = max(before, (start, stop), key=lambda run: run[1] - run[0])
+    order, found = ordered_rows(table.inputs), []
+    for p, (start, stop) in longest.items():
+        X = table.inputs[order[start:stop]]
+        size, outputs = stop - start, np.full(stop - start, p)
+        of_sum = posterior.totals(X, outputs, np.ones(size), np.zeros(size, dtype=np.int64))[1].item()
+        of_each = float(np.square(posterior.marginals(X).sd[:, p]).sum())
+        found.append(Few(p, int(counts[p]), int(counts[p]) * of_each / of_sum))
+    return tuple(each for each in found if each.looks < _MANY_LOOKS)
 
 
 def tail_passes(table: Table) -> float:

@@ -8,7 +8,7 @@ from cgp import CorrelatedGPImputer, CorrelatedGPRegressor
 from cgp.comparisons import student_reach
 from cgp.tables.conformal import gap_labels
 from cgp.tables.frames.table import read_table
-from cgp.tables.tails import ScaledPosterior, Tail, Tails, learned_tails, tail_passes
+from cgp.tables.tails import Few, ScaledPosterior, Tail, Tails, few_looks, learned_tails, tail_passes
 from cgp.tables.transforms.kinds import BoxCox
 
 BLOCKS = np.arange(400) // 4
@@ -155,11 +155,53 @@ def test_factors_are_those_of_the_gap_at_an_input(regressor, table):
 
 
 def test_tails_are_kept_on_disk(table, tmp_path):
-    imputer = imputer_of(table, Tails({"1": Tail(0.5, 3.0), "2–4": Tail(2.0)}))
+    imputer = imputer_of(table, Tails({"1": Tail(0.5, 3.0), "2–4": Tail(2.0)}, (Few(1, 3, 2.5),)))
     imputer.save(tmp_path)
     restored = CorrelatedGPImputer.load(tmp_path)
     assert restored.tails_ == imputer.tails_
     np.testing.assert_allclose(restored.interval()[0], imputer.interval()[0])
+
+
+@pytest.mark.parametrize("looks", [0.1, 2.0, 2.4, 3.0, 7.5, 29.0])
+def test_few_looks_have_the_interval_of_as_many_degrees_of_freedom(looks):
+    assert reach(Tail.of_looks(looks)) == pytest.approx(t.isf(0.025, max(looks, 2.0)))
+    assert Tail.of_looks(30.0) == Tail()
+
+
+def test_looks_are_as_many_as_the_covariance_of_the_gap_says(regressor, table):
+    """A level that wanders, of which 30 rows are shown, beside a column without a long gap; by dense algebra."""
+    numbers, _ = read_table(table, None)
+    values = numbers.values.copy()
+    values[5:375, 0] = np.nan
+    posterior = regressor.posterior_.given(~np.isnan(values))
+    (few,) = few_looks(posterior, numbers._replace(values=values))
+    covariance = posterior.covariance(np.arange(5.0, 375.0)[:, None])[1][:, 0, :, 0]
+    assert (few.column, few.values) == (0, 30)
+    assert few.looks == pytest.approx(30.0 * np.trace(covariance) / covariance.sum(), rel=1e-6)
+    assert few_looks(posterior, numbers) == ()
+
+
+def test_a_gap_longer_than_all_that_a_series_shows_has_wider_intervals():
+    """Less so where another column says what is missing, and not in the short gap of the same column."""
+    rng = np.random.default_rng(0)
+    level = np.cumsum(rng.normal(size=(240, 2)), axis=0)
+    values = np.column_stack([level, level[:, 1] + rng.normal(size=240)])
+    values[40:200, [0, 2]] = np.nan
+    values[20:24, 0] = np.nan
+    imputer = CorrelatedGPImputer(random_state=0, transforms=None)
+    with pytest.warns(UserWarning, match="has 76 values and a gap of 160 rows"):
+        imputer.fit(values)
+    level, related = imputer.tails_.few
+    assert (level.column, related.column) == (0, 2)
+    assert 4.0 * level.looks < related.looks
+    ends = {True: imputer.interval()}
+    imputer.tails_, imputer._known = Tails(imputer.tails_.laws), None
+    ends[False] = imputer.interval()
+    wide, narrow = (np.subtract(*ends[few][::-1]) for few in (True, False))
+    for few in (level, related):
+        factor = t.isf(0.025, few.looks) / norm.isf(0.025)
+        np.testing.assert_allclose(wide[40:200, few.column], factor * narrow[40:200, few.column])
+    np.testing.assert_array_equal(wide[20:24, 0], narrow[20:24, 0])
 
 
 def test_passes_over_the_rows_are_counted(table):
