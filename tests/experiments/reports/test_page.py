@@ -342,6 +342,35 @@ def test_maps_name_their_layers_their_classes_and_their_unit(results, tmp_path):
     assert [axes[1].get_title(), axes[0].get_ylabel()] == ["layer 2", ""]
 
 
+def test_a_severity_that_was_not_measured_is_a_gap(tmp_path):
+    made = {name: part for name, part in sets(0).items() if name in ("test", "validation", "corrupted-blur-1")}
+    write_run(tmp_path, "digits", "softmax", sets=made | {"corrupted-blur-3": made["test"]})
+    (ax,) = _corrupted("digits/softmax", methods(score(run, "pooled") for run in find_runs([tmp_path]))).axes
+    assert ax.get_xticks().tolist() == [0, 1, 3]
+    for line in ax.lines:
+        assert np.isnan(line.get_ydata()).tolist() == [False, False, True, False]
+
+
+def test_the_name_of_a_method_is_flush_with_the_axis_if_it_fits(results):
+    for label, is_flush in (("Softmax", True), ("a" * 60, False)):
+        figure = _corrupted("digits/softmax", results)
+        figures._entitle(figure, label)
+        figure.draw_without_rendering()
+        left = figure.axes[0].get_position().x0
+        assert (figure._suptitle.get_position()[0] == pytest.approx(left, abs=0.02)) == is_flush
+
+
+def test_variances_of_layers_have_colours_by_their_logarithm(tmp_path):
+    """By values the most uneven layer would leave the others of one colour, and so would a variance of rounding."""
+    inside = {"attention_similarity": [0.1, 0.2], "token_variance": np.linspace(1, 9, 96).reshape(2, 3, 16)}
+    inside["token_variance"][1, 0, 0] = 1e-12
+    inside["variance_images"] = np.zeros((3, 1, 8, 8))
+    write_run(tmp_path, "digits", "kep", sets=sets(0), diagnostics=inside)
+    bar = _variance("digits/kep", methods(score(run, "pooled") for run in find_runs([tmp_path]))).axes[-1]
+    assert bar.get_yscale() == "log"
+    assert bar.get_ylim()[0] == pytest.approx(1e-3)
+
+
 def test_each_picture_names_its_method(results, monkeypatch):
     titles = []
     monkeypatch.setattr(figures, "as_png", lambda figure: titles.append(figure.get_suptitle()) or b"")
