@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import NDArray
 
 from cgp.plotting import curves, reliability_diagram, risk_coverage, style, uncertainty_histograms, variance_maps
@@ -86,8 +87,7 @@ def _entitle(figure: Figure, label: str) -> None:
 
 def _drawn(draw: Callable[[Axes], object], height: float) -> Figure:
     with style():
-        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
-        figure.get_layout_engine().set(w_pad=0.08)  # lines end within the picture
+        figure = Figure(figsize=(_WIDTH, height), layout=ConstrainedLayoutEngine(w_pad=0.08))  # lines end within it
         draw(figure.add_subplot())
     return figure
 

@@ -357,6 +357,7 @@ def test_the_name_of_a_method_is_flush_with_the_axis_if_it_fits(results):
         figures._entitle(figure, label)
         figure.draw_without_rendering()
         left = figure.axes[0].get_position().x0
+        assert figure.axes[0].get_position().x1 < 0.98  # no line touches the edge
         assert (figure._suptitle.get_position()[0] == pytest.approx(left, abs=0.02)) == is_flush
 
 
