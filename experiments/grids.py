@@ -78,7 +78,7 @@ class Fitted:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Lay out the table for the present width."""
-        grid, shown = self.grid, _fitting(self.grid, options.max_width)
+        grid, shown = self.grid, self.fitting(options.max_width)
         if grid.title:
             yield Text(escape(grid.title, "terminal"), style="bold")
         table = Table(show_edge=False, box=None)
@@ -94,15 +94,14 @@ class Fitted:
         for note in [*dropped, *grid.notes]:
             yield Text(escape(note, "terminal"), style="dim")
 
-
-def _fitting(grid: Grid, width: int) -> int:
-    """Number of columns that fit whole."""
-    columns = list(zip(*[[Cell(name) for name in grid.header], *grid.rows], strict=True))
-    widths = [max(len(escape(cell.text, "terminal")) for cell in column) + 2 for column in columns]
-    shown = len(widths)
-    while shown > 2 and sum(widths[:shown]) > width:
-        shown -= 1
-    return shown
+    def fitting(self, width: int) -> int:
+        """Number of columns that fit whole."""
+        columns = list(zip(*[[Cell(name) for name in self.grid.header], *self.grid.rows], strict=True))
+        widths = [max(len(escape(cell.text, "terminal")) for cell in column) + 2 for column in columns]
+        shown = len(widths)
+        while shown > 2 and sum(widths[:shown]) > width:
+            shown -= 1
+        return shown
 
 
 def as_markdown(grid: Grid) -> str:

@@ -357,6 +357,13 @@ def test_what_the_prose_names_exists():
     assert called > 10
 
 
+@pytest.mark.parametrize("page", sorted((DOCS / "api").glob("*.md")), ids=lambda page: page.stem)
+def test_pages_of_the_api_name_what_they_have_where_none_builds_them(page):
+    """On a forge a directive is only its own text."""
+    written, _, _ = page.read_text(encoding="utf-8").partition("```{eval-rst}")
+    assert len(re.findall(r"^\| `cgp\.[\w.]+` \| .+ \|$", written, re.MULTILINE)) >= 10
+
+
 def test_every_picture_is_drawn_in_the_gallery():
     """Calls of what was imported from cgp.plotting, under whatever name."""
     drawn = set()

@@ -69,7 +69,11 @@ class SamplingMixin:
     @property
     def draw_shape(self) -> torch.Size:
         """Leading shape of draws: ``num_samples`` if that is set and the module draws."""
-        return torch.Size() if self.num_samples is None or self.sampling == "mean" else torch.Size([self.num_samples])
+        if self.num_samples is None or self.sampling == "mean":
+            return torch.Size()
+        if self.num_samples < 1:
+            raise ValueError(f"num_samples: expected at least 1, or None for one draw, got {self.num_samples}")
+        return torch.Size([self.num_samples])
 
 
 class FreezableModule(gpytorch.Module):

@@ -17,7 +17,8 @@ class SoftmaxAttention(Attention):
 
     .. math:: \operatorname{softmax}(QK^\top/\sqrt{s})\,V
 
-    A padded query attends, as in ``torch.nn.MultiheadAttention``; heads of Gaussian-process blocks are zero there.
+    As in ``torch.nn.MultiheadAttention``, a padded query attends, and NaN or infinity in tokens gives NaN; heads of
+    Gaussian-process blocks are zero, or raise ValueError, there.
 
     Example:
         >>> SoftmaxAttention(8, 2)(torch.zeros(3, 5, 8)).shape

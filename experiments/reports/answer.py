@@ -10,7 +10,7 @@ from cgp.networks.methods.temperature_scaling import is_useless
 from experiments.evaluation import label_log_probabilities
 from experiments.evaluation.diagnostics import collapse_of_runs
 from experiments.evaluation.paired import mean_difference
-from experiments.reports.scores import BASELINE, COLUMNS, Result, Statistic, statistic
+from experiments.reports.scores import BASELINE, COLUMNS, Result, Statistic, crossed_losses, statistic
 
 __all__ = ["answer", "findings"]
 
@@ -41,8 +41,10 @@ def answer(results: Mapping[str, Sequence[Result]], *, assessed: bool = False) -
 def findings(results: Mapping[str, Sequence[Result]], *, assessed: bool = False) -> list[str]:
     """Those of the sentences that compare methods: which to take, and which leads, if it is another."""
     choice, reference = _choice(results, assessed=assessed), _reference(results, assessed=assessed)
+    others = {name: runs for name, runs in results.items() if runs is not choice[0]}
+    following = _choice(others, assessed=assessed) if others else None
     kept = ", as trained" if assessed else " as it is"
-    sentences = [_take(choice, reference, kept, alone=len(results) < 2), _leader(results, choice, reference)]
+    sentences = [_take(choice, reference, kept, following), _leader(results, choice, reference)]
     return [*filter(None, sentences)]
 
 
@@ -97,21 +99,28 @@ def _choice(results: Mapping[str, Sequence[Result]], *, assessed: bool) -> Choic
     return results[name], cooled
 
 
-def _take(chosen: Choice, reference: Choice, kept: str, *, alone: bool) -> str:
+def _take(chosen: Choice, reference: Choice, kept: str, following: Choice | None) -> str:
     (best, cooled), end = chosen, "_cooled" if chosen[1] else ""
     numbers = (
         f"accuracy {statistic(best, 'accuracy').text(100, 1)} %, NLL {statistic(best, f'nll{end}').text()}, "
         f"ECE {statistic(best, f'ece{end}').text(100, 1)} %"
     )
     if best is reference[0]:
-        others = "" if alone else "; no other method has a smaller validation NLL"
         lost = _gain((best, False), chosen) if cooled else Statistic(math.nan, math.nan)
         if lost.mean > 0:  # the previous sentence is about a temperature
             take = f"take {_label(best)} as it is, or look for what sets the two apart"
             return (
                 f"A temperature helps on the validation inputs, but is worse on the test inputs by {_by(lost)}: {take}."
             )
-        return f"Take {_label(best)}{' with a temperature' if cooled else kept} ({numbers}){others}."
+        take = f"Take {_label(best)}{' with a temperature' if cooled else kept} ({numbers})"
+        lead = _gain(chosen, following, "validation") if following else Statistic(math.nan, math.nan)
+        if following is None or math.isnan(lead.mean):
+            return f"{take}."
+        halves = ", each half with the temperature of the other," if cooled or following[1] else ""
+        return (
+            f"{take}: on the validation inputs{halves} its NLL is {_than(_named(following), lead)}, the next, "
+            f"{_standing(lead)}."
+        )
     gain, against = _gain(chosen, reference), _named(reference)
     if math.isnan(gain.mean):
         return f"By validation NLL take {_named(chosen)} ({numbers})."
@@ -132,12 +141,14 @@ def _leader(results: Mapping[str, Sequence[Result]], choice: Choice, reference: 
     leader = max(best, key=best.count) if best else reference[0]
     if leader in (choice[0], reference[0]) or 2 * best.count(leader) < len(best):
         return ""
-    gain = _gain((leader, False), (reference[0], False))
+    advised = (leader, choice[1]), (reference[0], choice[1])  # both with a temperature, if that is the advice
+    gain = _gain(*advised)
     is_doubt = choice[0] is reference[0] and gain.mean > 0
     said = "On" if not is_doubt else "But on" if gain.mean > _CERTAIN * gain.sd else "That is not sure: on"
+    own = "with a temperature its NLL" if choice[1] else "its NLL"
     return (
         f"{said} the test inputs, which choose nothing, {_label(leader)} has the best mean in {best.count(leader)} of "
-        f"{len(best)} columns; its NLL on the test inputs is {_than(_label(reference[0]), gain)}, {_standing(gain)}."
+        f"{len(best)} columns; {own} on the test inputs is {_than(_named(advised[1]), gain)}, {_standing(gain)}."
     )
 
 
@@ -159,28 +170,29 @@ def _named(choice: Choice) -> str:
     return f"{_label(choice[0])} with a temperature" if choice[1] else _label(choice[0])
 
 
-def _gain(chosen: Choice, reference: Choice) -> Statistic:
-    """Gain in test NLL over the baseline on the same inputs and seeds, and its standard error."""
+def _gain(chosen: Choice, reference: Choice, inputs: str = "test") -> Statistic:
+    """Gain in NLL over another method on the same inputs and seeds, and its standard error."""
     other = {result.run.seed: result for result in reference[0]}
     pairs = [(result, other[result.run.seed]) for result in chosen[0] if result.run.seed in other]
-    gains = [_sample_gains(*pair, chosen[1], reference[1]) for pair in pairs]
+    gains = [_sample_gains(*pair, (chosen[1], reference[1]), inputs) for pair in pairs]
     if len({len(gain) for gain in gains}) != 1 or len(gains[0]) < 2:
         return Statistic(math.nan, math.nan)
     return Statistic(*mean_difference(np.array(gains)))
 
 
-def _sample_gains(ours: Result, theirs: Result, *cooled: bool) -> NDArray[np.float64]:
-    predictions = [result.run.predictions("test") for result in (ours, theirs)]
+def _sample_gains(ours: Result, theirs: Result, cooled: tuple[bool, bool], inputs: str) -> NDArray[np.float64]:
+    if any(inputs not in result.run.predicted for result in (ours, theirs)):
+        return np.empty(0)
+    predictions = [result.run.predictions(inputs) for result in (ours, theirs)]
     if not np.array_equal(predictions[0].ids, predictions[1].ids):
         return np.empty(0)
-    temperatures = [
-        source.numbers["temperature"] if on else 1.0 for source, on in zip((ours, theirs), cooled, strict=True)
-    ]
-    ours_log, theirs_log = (
-        label_log_probabilities(part.logits / temperature, part.labels)
-        for part, temperature in zip(predictions, temperatures, strict=True)
+    ours_lost, theirs_lost = (
+        crossed_losses(part)
+        if on and inputs == "validation"
+        else -label_log_probabilities(part.logits / (source.numbers["temperature"] if on else 1.0), part.labels)
+        for source, part, on in zip((ours, theirs), predictions, cooled, strict=True)
     )
-    return ours_log - theirs_log
+    return theirs_lost - ours_lost
 
 
 def _elsewhere(best: Sequence[Result], baseline: Sequence[Result]) -> str:

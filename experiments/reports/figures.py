@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import NDArray
 
 from cgp.plotting import curves, reliability_diagram, risk_coverage, style, uncertainty_histograms, variance_maps
@@ -63,21 +64,30 @@ def sections(methods: Methods, *, without: Collection[str] = ()) -> Iterator[Sec
             "Columns are layers, rows test images by their true class; bright: more variance than the layer's median.",
             _variance,
         ),
-        ("training", "Training", "Negative log-likelihood by epoch.", _training),
+        ("training", "Training", "NLL by epoch, without the divergences that are in the training loss.", _training),
     ):
         panels = []
         for key, results in methods.items() if name not in without else ():
             figure = draw(key, methods)
             if figure is not None:
-                figure.suptitle(results[0].label, fontsize=8, x=0.01, ha="left")
+                _entitle(figure, results[0].label)
                 panels.append(Panel(f"{name}-{key.replace('/', '-')}", results[0].label, as_png(figure)))
         if panels:
             yield Section(name, title, sentence, panels)
 
 
+def _entitle(figure: Figure, label: str) -> None:
+    """The name of a method, flush with the left axis if there is room for it."""
+    title = figure.suptitle(label, fontsize=8, x=0.01, ha="left")
+    with style():
+        figure.draw_without_rendering()
+    room = 0.99 - title.get_window_extent().width / figure.bbox.width
+    title.set_x(max(0.01, min(figure.axes[0].get_position().x0, room)))
+
+
 def _drawn(draw: Callable[[Axes], object], height: float) -> Figure:
     with style():
-        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        figure = Figure(figsize=(_WIDTH, height), layout=ConstrainedLayoutEngine(w_pad=0.08))  # lines end within it
         draw(figure.add_subplot())
     return figure
 
@@ -111,13 +121,14 @@ def _corrupted(key: str, methods: Methods) -> Figure | None:
     severities = sorted(set.intersection(*(set(row) for row in rows)))
     if len(severities) < 2:
         return None
+    every, missing = range(severities[0], severities[-1] + 1), (np.nan, np.nan)  # no line leads over what is missing
     lines = {
-        name: np.array([[row[severity][place] for severity in severities] for row in rows])
+        name: np.array([[row.get(severity, missing)[place] for severity in every] for row in rows])
         for place, name in enumerate(("accuracy", "confidence"))
     }
 
     def draw(ax: Axes) -> None:
-        curves(severities, lines, xlabel="Severity", ylabel="Accuracy, confidence", ax=ax)
+        curves(every, lines, xlabel="Severity", ylabel="Accuracy, confidence", ax=ax)
         ax.set(ylim=(0, 1), xticks=severities)
         percent(ax.yaxis)
 
@@ -174,17 +185,17 @@ def _variance(key: str, methods: Methods) -> Figure | None:
     if side**2 != variance.shape[-1]:
         return None
     maps = variance.reshape(*variance.shape[:2], side, side).swapaxes(0, 1)
+    maps = np.maximum(maps, 1e-3 * np.median(maps, axis=(0, 2, 3), keepdims=True))  # what is rounding has no colours
     depth = len(arrays["attention_similarity"])  # Gaussian processes are in all layers, or in the last
     columns = [f"layer {layer + 1}" for layer in range(depth - len(variance), depth)]
     classes = run.record.get("data", {}).get("class_names")
     rows = [f"true: {classes[label] if classes else label}" for label in arrays.get("variance_labels", ())] or None
     with style():
-        cell = _WIDTH / (maps.shape[1] + 1.6)
-        figure = Figure(figsize=(_WIDTH, (cell + 0.05) * len(maps) + 0.3), layout="compressed")
-        # Variances around softmax's mean differ by orders of magnitude.
-        scale = "log" if maps.max() > 100 * np.median(maps) else "linear"
+        cell = (_WIDTH - 0.85) / (maps.shape[1] + 1)  # beside the names of rows and the bar
+        figure = Figure(figsize=(_WIDTH, (cell + 0.08) * len(maps) + 0.35), layout="compressed")
+        # Layers differ in how uneven their variances are; around softmax's mean by orders of magnitude.
         label = "Variance of a patch / median of its layer"
-        variance_maps(images, maps, rows=rows, columns=columns, scale=scale, label=label, figure=figure)
+        variance_maps(images, maps, rows=rows, columns=columns, scale="log", label=label, figure=figure)
     return figure
 
 

@@ -22,7 +22,18 @@ from experiments.grids import Cell
 from experiments.runs import Run
 from experiments.saved_predictions import Predictions
 
-__all__ = ["BASELINE", "COLUMNS", "Column", "Result", "Statistic", "cells", "methods", "score", "statistic"]
+__all__ = [
+    "BASELINE",
+    "COLUMNS",
+    "Column",
+    "Result",
+    "Statistic",
+    "cells",
+    "crossed_losses",
+    "methods",
+    "score",
+    "statistic",
+]
 
 Numbers = dict[str, float]
 
@@ -184,7 +195,7 @@ def _cooled(sets: Mapping[str, Predictions], protocol: str) -> Numbers:
         "nll_cooled": cooled.nll,
         "ece_cooled": cooled.ece,
         "validation_nll": negative_log_likelihood(validation.logits, validation.labels),
-        "validation_nll_cooled": _crossed(validation),
+        "validation_nll_cooled": float(crossed_losses(validation).mean()),
     }
 
 
@@ -194,15 +205,15 @@ def _temperature(logits: NDArray[Any], labels: NDArray[Any]) -> float:
     return 1.0 if right.all() else fit_temperature(logits, labels)
 
 
-def _crossed(validation: Predictions) -> float:
-    """Validation NLL by cross-fitting, each half with the temperature of the other: comparable to that without one."""
+def crossed_losses(validation: Predictions) -> NDArray[np.float64]:
+    """Validation losses by cross-fitting, each half with the temperature of the other: comparable to those without."""
     assert validation.labels is not None
     halves = [(validation.logits[:, half::2], validation.labels[half::2]) for half in (0, 1)]
     losses = [
         -label_log_probabilities(logits / _temperature(*other), labels)
         for (logits, labels), other in zip(halves, halves[::-1], strict=True)
     ]
-    return float(np.concatenate(losses).mean())
+    return np.concatenate(losses)
 
 
 def _means(rows: Sequence[Mapping[str, Any]]) -> Numbers:

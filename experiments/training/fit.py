@@ -146,9 +146,9 @@ class History(lightning.Callback):
         self.rows.append({"epoch": trainer.current_epoch, **logged, "seconds": self._seconds})
         if self.lines and not trainer.global_rank:
             print(
-                f"epoch {len(self.rows)} of {trainer.max_epochs}: training loss {logged['train_loss']:.4g}, validation "
-                f"NLL {logged['validation_nll']:.4f}, accuracy {100 * logged['validation_accuracy']:.1f} %, "
-                f"{self._seconds:.1f} s",
+                f"epoch {len(self.rows)} of {trainer.max_epochs}: training NLL {logged['train_nll']:.4g} "
+                f"(loss, with divergences, {logged['train_loss']:.4g}), validation NLL {logged['validation_nll']:.4f}, "
+                f"accuracy {100 * logged['validation_accuracy']:.1f} %, {self._seconds:.1f} s",
                 flush=True,
             )
 

@@ -115,7 +115,7 @@ def test_a_fit_continues_after_a_full_disk_and_after_a_kill(tmp_path, capsys, fu
         patch.setattr(performing, "predict_sets", lambda *_: sys.exit("killed"))
         with pytest.raises(SystemExit):
             main(arguments)
-    assert capsys.readouterr().out.count("epoch 2 of 2: training loss ") == 1
+    assert capsys.readouterr().out.count("epoch 2 of 2: training NLL ") == 1
     monkeypatch.setattr(cli, "report", lambda *_: None)  # its pictures take most of the seconds
     main(arguments)
     output = capsys.readouterr().out

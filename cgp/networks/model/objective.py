@@ -273,11 +273,12 @@ class Objective(nn.Module):
         return self.parts(inputs, targets, **model_options)["loss"]
 
     def parts(self, inputs: Any, targets: Tensor, **model_options: Any) -> dict[str, Tensor]:
-        """The loss and its unweighted parts; arguments of :meth:`forward`.
+        """The loss and its parts, before the weights of the objective; arguments of :meth:`forward`.
 
         Returns:
             "loss", "nll" (per datum), "global_kl" (not divided by N), and the per-sequence terms of the model's
-            blocks: "log_density" (negative), "kl", "ksvd".
+            blocks: "log_density" (negative), "kl" and "ksvd", times the blocks' own ``sequence_weight`` and
+            ``ksvd_weight``.
         """
         clear_added_losses(self.model)
         function, terms = self._draws(inputs, model_options)

@@ -6,9 +6,9 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from experiments.atomic_files import write_text
@@ -82,6 +82,7 @@ def table(
     if name == "list":
         console.print(_overview(of_names))
         return
+    sys.stderr.write(_absent(of_names, runs, specs))
     measured = [(TABLES[key], of_table) for key, of_table in of_names.items()]
     if out is None and format != "csv":
         for spec, of_table in measured:
@@ -89,6 +90,13 @@ def table(
         return
     for spec, of_table in measured:
         print(_write(spec, of_table, out or Path(), format, is_single=len(measured) == 1))
+
+
+def _absent(of_names: Mapping[str, Sequence[Row]], runs: Path, specs: Sequence[TableSpec]) -> str:
+    """A line where runs are there, but none of these tables."""
+    if any(row.seeds for of_table in of_names.values() for row in of_table):
+        return ""
+    return f"No run of this table is in {runs}: it has the printed numbers alone.\n{_missing(specs)}"
 
 
 def _missing(specs: Sequence[TableSpec]) -> str:
@@ -196,12 +204,26 @@ def _remarks(spec: TableSpec, measured: Sequence[Row]) -> tuple[list[str], list[
     return notes, [*differences, *spec.notes, *spec.paper.remarks]
 
 
+class _Notes(NamedTuple):
+    """Lines below tables, the numbered ones if the last column of one is shown, which refers to them."""
+
+    numbered: Sequence[str]
+    remarks: Sequence[str]
+    tables: Sequence[Fitted]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Leave out what nothing refers to at the present width."""
+        are_named = any(table.fitting(options.max_width) == len(table.grid.header) for table in self.tables)
+        yield Text("\n".join([*(self.numbered if are_named else ()), *self.remarks]), style="dim")
+
+
 def as_terminal(spec: TableSpec, measured: Sequence[Row]) -> Group:
     """Lay a table out for the terminal."""
     notes, remarks = _remarks(spec, measured)
     numbered = [f"[{number}] {note}" for number, note in enumerate(notes, start=1)]
-    grids = [part for grid in pivots(measured) for part in (Fitted(grid, more="--format csv"), "")]
-    return Group(Text(_caption(spec), style="bold"), "", *grids, Text("\n".join([*numbered, *remarks]), style="dim"))
+    fitted = [Fitted(grid, more="--format csv") for grid in pivots(measured)]
+    grids = [part for table in fitted for part in (table, "")]
+    return Group(Text(_caption(spec), style="bold"), "", *grids, _Notes(numbered, remarks, fitted))
 
 
 def markdown(spec: TableSpec, measured: Sequence[Row]) -> str:

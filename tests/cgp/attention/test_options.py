@@ -73,6 +73,14 @@ def test_an_unknown_option_says_what_may_be_meant(make, option, message):
         make(12, 3, **{option: "rbf"})
 
 
+@pytest.mark.parametrize("mode", ["joint", "marginal"])
+def test_no_draws_at_all_are_refused(mode):
+    block = cgp.SparseCGPAttention(8, 2)
+    block.sampling, block.num_samples = mode, 0
+    with pytest.raises(ValueError, match="^num_samples: expected at least 1, or None for one draw, got 0$"):
+        block(torch.zeros(1, 3, 8))
+
+
 def test_a_number_of_heads_is_a_number():
     with pytest.raises(ValueError, match="embed_dim, num_heads: expected .* got 16 and '4'"):
         cgp.CGPAttention(16, "4")

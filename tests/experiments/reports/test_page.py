@@ -120,8 +120,38 @@ def test_a_method_that_leads_most_columns_is_named(results, columns, says):
         taken = results["digits/softmax"], False
         doubt = _leader({**results, "digits/leader": leader}, taken, taken)
         assert doubt.startswith("But on the test inputs, which choose nothing, ")  # though another one is to be taken
-        gain = mean_difference(np.array([losses(0, run) - losses(1, run) for run in range(2)]))
-        assert f"inputs is better than that of Softmax by {gain[0]:.3f} ± {gain[1]:.3f} nats, beyond" in words[0]
+        for line, end, cooled in ((words[0], " with a temperature", True), (doubt, "", False)):
+            losts = [[losses(method, run, cooled=cooled) for run in range(2)] for method in range(2)]
+            gain = mean_difference(np.array(losts[0]) - losts[1])
+            assert f"is better than that of Softmax{end} by {gain[0]:.3f} ± {gain[1]:.3f} nats, beyond" in line
+
+
+def test_what_is_taken_is_compared_as_it_is_advised(tmp_path):
+    """The next method has the smaller NLL as trained, and the larger one where each has a temperature."""
+    for seed in range(2):
+        for method, scale, noise in (("softmax", 8.0, 0.0), ("cgp", 0.7, 1.0)):
+            made = {}
+            for place, name in enumerate(("test", "validation")):
+                logits, labels = random_logits(samples=300, seed=10 * seed + place, num_samples=1)
+                wrong = np.random.default_rng(place).normal(size=logits.shape)
+                made[name] = (scale * (logits + noise * wrong)).astype(np.float32), labels
+            write_run(tmp_path, "digits", method, seed, sets=made)
+    found = methods(score(run, "pooled") for run in find_runs([tmp_path]))
+    raw, cooled = (
+        {name: np.mean([run.numbers[key] for run in runs]) for name, runs in found.items()}
+        for key in ("validation_nll", "validation_nll_cooled")
+    )
+    assert raw["digits/cgp"] < raw["digits/softmax"]
+    lead = cooled["digits/cgp"] - cooled["digits/softmax"]
+    (take, *_) = findings(found)
+    assert take.startswith("Take softmax with a temperature (accuracy ")
+    assert ": on the validation inputs, each half with the temperature of the other, its NLL is better than " in take
+    assert f" than that of cgp with a temperature by {lead:.3f} ± " in take
+    assert take.endswith(" nats, the next, beyond twice its error.")
+    best = dict.fromkeys(("nll", "nll_cooled", "ece", "ece_cooled", "aurc", "brier"), 0.0) | {"accuracy": 1.0}
+    found["digits/cgp"] = [run._replace(numbers=run.numbers | best) for run in found["digits/cgp"]]
+    (leader,) = findings(found)[1:]
+    assert "with a temperature its NLL on the test inputs is worse than that of softmax with a temperature by" in leader
 
 
 @pytest.mark.parametrize(
@@ -145,10 +175,11 @@ def test_findings_after_a_temperature_that_does_not_help_are_without_it(results)
     assert "that of Softmax with a temperature" not in take
 
 
-def losses(method, seed):
+def losses(method, seed, *, cooled):
     """Negative log-likelihood of each test label by what `root` saved."""
-    logits, labels = (sets(seed, scale=6.0, num_samples=1) if method == 0 else sets(seed, signal=4.0))["test"]
-    logits = logits.astype(float)
+    made = sets(seed, scale=6.0, num_samples=1) if method == 0 else sets(seed, signal=4.0)
+    logits, labels = made["test"]
+    logits = logits.astype(float) / (fit_temperature(*made["validation"]) if cooled else 1.0)
     p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     return -np.log(p.mean(0)[np.arange(len(labels)), labels])
 
@@ -309,6 +340,36 @@ def test_maps_name_their_layers_their_classes_and_their_unit(results, tmp_path):
     write_run(tmp_path, "digits", "kep", sets=sets(0), diagnostics=last)
     axes = _variance("digits/kep", methods(score(run, "pooled") for run in find_runs([tmp_path]))).axes
     assert [axes[1].get_title(), axes[0].get_ylabel()] == ["layer 2", ""]
+
+
+def test_a_severity_that_was_not_measured_is_a_gap(tmp_path):
+    made = {name: part for name, part in sets(0).items() if name in ("test", "validation", "corrupted-blur-1")}
+    write_run(tmp_path, "digits", "softmax", sets=made | {"corrupted-blur-3": made["test"]})
+    (ax,) = _corrupted("digits/softmax", methods(score(run, "pooled") for run in find_runs([tmp_path]))).axes
+    assert ax.get_xticks().tolist() == [0, 1, 3]
+    for line in ax.lines:
+        assert np.isnan(line.get_ydata()).tolist() == [False, False, True, False]
+
+
+def test_the_name_of_a_method_is_flush_with_the_axis_if_it_fits(results):
+    for label, is_flush in (("Softmax", True), ("a" * 60, False)):
+        figure = _corrupted("digits/softmax", results)
+        figures._entitle(figure, label)
+        figure.draw_without_rendering()
+        left = figure.axes[0].get_position().x0
+        assert figure.axes[0].get_position().x1 < 0.98  # no line touches the edge
+        assert (figure._suptitle.get_position()[0] == pytest.approx(left, abs=0.02)) == is_flush
+
+
+def test_variances_of_layers_have_colours_by_their_logarithm(tmp_path):
+    """By values the most uneven layer would leave the others of one colour, and so would a variance of rounding."""
+    inside = {"attention_similarity": [0.1, 0.2], "token_variance": np.linspace(1, 9, 96).reshape(2, 3, 16)}
+    inside["token_variance"][1, 0, 0] = 1e-12
+    inside["variance_images"] = np.zeros((3, 1, 8, 8))
+    write_run(tmp_path, "digits", "kep", sets=sets(0), diagnostics=inside)
+    bar = _variance("digits/kep", methods(score(run, "pooled") for run in find_runs([tmp_path]))).axes[-1]
+    assert bar.get_yscale() == "log"
+    assert bar.get_ylim()[0] == pytest.approx(1e-3)
 
 
 def test_each_picture_names_its_method(results, monkeypatch):

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from experiments.reports.papers import TABLES, table, tables
 from experiments.reports.papers.recorded import with_recorded
-from experiments.reports.papers.tables import markdown, pivots
+from experiments.reports.papers.tables import as_terminal, markdown, pivots
 from experiments.reports.papers.tidy import Row
 from experiments.runs.rows import label_of, row_names
 from tests.experiments.reports.saved import confident, find_runs, write_run
@@ -187,6 +188,22 @@ def test_printed(runs, capsys):
     text = capsys.readouterr().out
     assert "4 of 24" in text
     assert all(name in text for name in TABLES)
+
+
+def test_a_table_of_which_no_run_is_there_says_so(runs, capsys):
+    table("cgpt-I", runs=runs, format="markdown")
+    assert not capsys.readouterr().err  # some are
+    table("cgpt-II", runs=runs)
+    said = capsys.readouterr().err
+    assert said.startswith(f"No run of this table is in {runs}: it has the printed numbers alone.\nThe runs of this")
+
+
+@pytest.mark.parametrize(("width", "shown"), [(200, True), (40, False)])
+def test_notes_are_shown_where_a_row_refers_to_them(width, shown):
+    console = Console(width=width, color_system=None)
+    with console.capture() as captured:
+        console.print(as_terminal(SPEC, FOUR))
+    assert ("Not shown at" in captured.get(), "[1] 5 epochs" in captured.get()) == (not shown, shown)
 
 
 @pytest.mark.parametrize(
