@@ -181,10 +181,8 @@ def _variance(key: str, methods: Methods) -> Figure | None:
     with style():
         cell = _WIDTH / (maps.shape[1] + 1.6)
         figure = Figure(figsize=(_WIDTH, (cell + 0.05) * len(maps) + 0.3), layout="compressed")
-        # Variances around softmax's mean differ by orders of magnitude.
-        scale = "log" if maps.max() > 100 * np.median(maps) else "linear"
         label = "Variance of a patch / median of its layer"
-        variance_maps(images, maps, rows=rows, columns=columns, scale=scale, label=label, figure=figure)
+        variance_maps(images, maps, rows=rows, columns=columns, label=label, figure=figure)
     return figure
 
 
