@@ -32,7 +32,7 @@ __all__ = ["interval_coverage", "method_scores", "reliability_diagram", "risk_co
 _FEW = 5  # samples of a bin
 _FIRST = 20  # answers from which on an error rate is drawn
 _MOST_ABOVE = 4.0  # times the largest error rate: as high as a band may make its panel
-_ALIKE = 0.002  # error rates that lines do not show apart
+_ALIKE = 0.02  # of the largest error rate, by which lines that are on each other differ on average
 _Z = 1.959964  # of 95 %
 _MOST_TICKS = 10  # of panels beside each other
 _GAP, _STRIP, _AXIS = 0.1, 0.42, 0.42  # inches: to the counts, their height, and that of their axis
@@ -174,7 +174,7 @@ def risk_coverage(
     for index, (key, pair) in enumerate(sorted(groups.items(), key=lambda group: group[0] != highlight)):
         risk = _risk(pair, f"predictions[{key!r}]")
         kept = np.arange(1, len(risk) + 1)
-        area = f"AURC {100 * risk.mean():.3g} %"
+        area = f"AURC {100 * risk.mean():.2f} %"
         label = area if highlight else f"{key} ({area})"
         look = line_look(0 if highlight else index) | {"marker": "", "label": label}
         if highlight not in (None, key):
@@ -182,7 +182,9 @@ def risk_coverage(
             has_others = True
         drawn = slice(_FIRST - 1 if len(risk) > _FIRST else 0, None)
         shares, kept, risk = (kept / len(risk))[drawn], kept[drawn], risk[drawn]
-        if not highlight and any(len(risk) == len(other) and abs(risk - other).max() < _ALIKE for other in risks):
+        if not highlight and any(
+            len(risk) == len(other) and abs(risk - other).mean() <= _ALIKE * other.max() for other in risks
+        ):
             look |= {"ls": (0, (3, 3))}  # both are seen
         ax.plot(shares, risk, **look)
         risks.append(risk)

@@ -18,6 +18,7 @@ __all__ = ["example_gallery", "variance_map", "variance_maps"]
 SCALES = ("linear", "log")
 _EXAMPLES, _FITTING = 6, 14  # images of a row, and letters of a title that leave a gap to the next
 _MOST_LINED = 16  # patches to a side, between which lines leave something of the image
+_SAID = 0.18  # inches, of a line of words
 _BESIDE = 1.06  # of an image's width: from its left edge to that of the map beside it
 
 
@@ -164,7 +165,9 @@ def example_gallery(
     count = min(_EXAMPLES, samples)
     order = np.argsort(uncertainty, kind="stable")
     cell = min(WIDE / (count + 0.3), 1.4)
-    figure = new_figure(figure, width=cell * (count + 0.3), height=2 * (cell + 0.3))
+    figure = new_figure(
+        figure, width=cell * (count + 0.3), height=2 * (cell + 0.3) + _SAID * (probabilities is not None)
+    )
     axes = np.asarray(figure.subplots(2, count, squeeze=False), dtype=np.object_)
     for row, name, indices in ((0, "most certain", order[:count]), (1, "least certain", order[::-1][:count])):
         for ax, index in zip(axes[row], indices.tolist(), strict=True):

@@ -102,7 +102,7 @@ def class_indices(
     if labels.is_floating_point() or labels.is_complex():
         is_wide = labels.dim() > 1
         advice = (
-            "labels.argmax(-1) if they are one-hot, (inputs, labels) in this order if they are inputs, "
+            "labels.argmax(-1) if they are one-hot, the two swapped as (inputs, labels) if they are inputs, "
             if is_wide
             else ""
         )

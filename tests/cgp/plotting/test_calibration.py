@@ -74,7 +74,7 @@ def test_risk_coverage_is_that_of_the_metrics():
     kept = np.arange(1, 31)
     risk = np.cumsum(~correct[np.argsort(-confidence, kind="stable")]) / kept
     np.testing.assert_allclose(ax.lines[0].get_data(), (kept[19:] / 30, risk[19:]))
-    assert ax.lines[0].get_label() == f"CGP (AURC {100 * aurc(confidence, correct):.3g} %)"
+    assert ax.lines[0].get_label() == f"CGP (AURC {100 * aurc(confidence, correct):.2f} %)"
     assert not ax.lines[1].get_ydata().any()
     assert (ax.get_xlim(), ax.get_ylim()[0]) == ((0, 1), 0)
 
@@ -123,7 +123,7 @@ def test_risk_coverage_starts_at_twenty_answers_if_there_are_more(count, drawn):
 def test_one_method_stands_out():
     pair = ([0.9, 0.6], [True, False])
     ax = risk_coverage({"a": pair, "b": pair, "c": pair}, highlight="b", ax=Figure().add_subplot())
-    assert legend(ax)[0] == "AURC 25 %"
+    assert legend(ax)[0] == "AURC 25.00 %"
     assert set(legend(ax)[1:]) == {"other methods", "95 % interval"}
     b, a, c = (line.get_color() for line in ax.lines)
     assert a == c != b
