@@ -283,7 +283,6 @@ def test_sampled_dropout_follows_the_noise():
     assert torch.equal(first + second, torch.full((50,), 2.0))
 
 
-@pytest.mark.filterwarnings("ignore:data. .* and no temperature")  # labels without a pattern
 def test_models_of_hosts_with_attention_take_every_method():
     host = hosts.timm_vit()
     x, y = torch.randn(40, 3, 16, 16), torch.arange(40) % 5
