@@ -105,7 +105,7 @@ def add_to(commands: Any) -> None:
         nargs=2,
         metavar=("FILE", "TABLE"),
         help="answer the new inputs of FILE, an npz or csv: TABLE, a csv, has their classes and confidences, and "
-        "what is flagged or withheld",
+        "what is flagged (unlike the labelled inputs: look at it, whatever its confidence) or withheld",
     )
     assess.add_argument(
         "--sets",

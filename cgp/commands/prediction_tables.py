@@ -181,6 +181,8 @@ def odd(values: Array, otherwise: str = "save them as logits=... if they are suc
     if abs(sums - 100.0).max() <= 0.5:
         return "rows that sum to 100, such as percentages: divide them by 100"
     what = f"rows that sum to {sums.min():.4g} … {sums.max():.4g}"
+    if values.max() <= 1 and abs(sums - 1.0).max() <= ROUNDED:
+        return f"{what}, such as of probabilities with few decimals: save six or more of them, or the logits"
     if values.max() <= 1:
         return f"{what}, such as of several labels each: divide each row by its sum if one class is right"
     return f"{what} and values to {values.max():.4g}: {otherwise}"

@@ -32,6 +32,7 @@ __all__ = ["interval_coverage", "method_scores", "reliability_diagram", "risk_co
 _FEW = 5  # samples of a bin
 _FIRST = 20  # answers from which on an error rate is drawn
 _MOST_ABOVE = 4.0  # times the largest error rate: as high as a band may make its panel
+_ALIKE = 0.02  # of the largest error rate, by which lines that are on each other differ on average
 _Z = 1.959964  # of 95 %
 _MOST_TICKS = 10  # of panels beside each other
 _GAP, _STRIP, _AXIS = 0.1, 0.42, 0.42  # inches: to the counts, their height, and that of their axis
@@ -140,8 +141,9 @@ def risk_coverage(
 ) -> Axes:
     r"""Error rate among the most confident fraction of inputs, with its mean over all coverages (AURC) in the legend.
 
-    It is drawn from twenty answers on, if there are more: of fewer, a single wrong one hides the rest of the curve. The
-    band, in the colour of its line, has the 95 % interval of the first method, or the emphasised one: Wilson's,
+    It is drawn from twenty answers on, if there are more: of fewer, a single wrong one hides the rest of the curve. A
+    line on another one is dashed, so that both are seen. The band, in the colour of its line, has the 95 % interval of
+    the first method, or the emphasised one, from where it is at most four times the largest rate on: Wilson's,
 
     .. math:: \frac{r + z^2/2k \pm z \sqrt{r (1 - r) / k + z^2 / 4k^2}}{1 + z^2/k}, \qquad z = 1.96
 
@@ -168,35 +170,45 @@ def risk_coverage(
     groups = named(predictions, "predictions")
     ax = new_axes(ax, height=2.2)
     ax.grid(axis="y", color=PALE, lw=0.6)
-    most, above, has_others = 0.0, 0.0, False
+    risks, has_others = list[Array](), False
     for index, (key, pair) in enumerate(sorted(groups.items(), key=lambda group: group[0] != highlight)):
-        if len(pair) != 2:
-            raise ValueError(f"predictions[{key!r}] must be a pair of arrays, got {len(pair)} items")
-        confidence = as_array(pair[0], f"predictions[{key!r}][0]", 1)
-        wrong = ~as_mask(pair[1], f"predictions[{key!r}][1]", len(confidence))
-        kept = np.arange(1, len(wrong) + 1)
-        risk = np.cumsum(wrong[np.argsort(-confidence, kind="stable")]) / kept
-        area = f"AURC {1000 * risk.mean():.1f} ‰"
+        risk = _risk(pair, f"predictions[{key!r}]")
+        kept = np.arange(1, len(risk) + 1)
+        area = f"AURC {100 * risk.mean():.2f} %"
         label = area if highlight else f"{key} ({area})"
         look = line_look(0 if highlight else index) | {"marker": "", "label": label}
         if highlight not in (None, key):
             look |= {"color": PALER, "lw": 0.9, "label": None if has_others else "other methods", "zorder": 1}
             has_others = True
-        drawn = slice(_FIRST - 1 if len(wrong) > _FIRST else 0, None)
-        ax.plot(kept[drawn] / len(wrong), risk[drawn], **look)
+        drawn = slice(_FIRST - 1 if len(risk) > _FIRST else 0, None)
+        shares, kept, risk = (kept / len(risk))[drawn], kept[drawn], risk[drawn]
+        if not highlight and any(
+            len(risk) == len(other) and abs(risk - other).mean() <= _ALIKE * other.max() for other in risks
+        ):
+            look |= {"ls": (0, (3, 3))}  # both are seen
+        ax.plot(shares, risk, **look)
+        risks.append(risk)
         if key == (highlight or next(iter(groups))):
-            band, of = _wilson(risk[drawn], kept[drawn]), "95 % interval"
-            above = float(band[1].max())
-            of = of if highlight or len(groups) == 1 else f"{of}, of {key} only"
-            ax.fill_between(
-                kept[drawn] / len(wrong), *band, color=look["color"], alpha=0.15, lw=0, zorder=0.4, label=of
-            )
-        most = max(most, risk[drawn].max())
-    top = max(1.2 * most or 0.05, min(1.02 * above, _MOST_ABOVE * most))
+            of = "95 % interval" if highlight or len(groups) == 1 else f"95 % interval, of {key} only"
+            band: dict[str, Any] = {"x": shares, "color": look["color"], "label": of}
+            low, high = _wilson(risk, kept)
+    most = max(float(risk.max()) for risk in risks)
+    top = max(1.2 * most or 0.05, min(1.02 * float(high.max()), _MOST_ABOVE * most))
+    ax.fill_between(y1=low, y2=high, where=high <= top, alpha=0.15, lw=0, zorder=0.4, **band)  # last in the legend
     ax.set(xlabel="Coverage", ylabel="Error rate", xlim=(0, 1), ylim=(0, top))
     percent(ax.xaxis, ax.yaxis)
     place_legend(ax, outside=outside, loc="upper left")
     return ax
+
+
+def _risk(pair: Any, name: str) -> Array:
+    """The error rate among the surest answers, by their number, of confidences and whether answers are right."""
+    if len(pair) != 2:
+        raise ValueError(f"{name} must be a pair of arrays, got {len(pair)} items")
+    confidence = as_array(pair[0], f"{name}[0]", 1)
+    wrong = ~as_mask(pair[1], f"{name}[1]", len(confidence))
+    risk: Array = np.cumsum(wrong[np.argsort(-confidence, kind="stable")]) / np.arange(1, len(wrong) + 1)
+    return risk
 
 
 @styled

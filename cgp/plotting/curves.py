@@ -92,7 +92,7 @@ def uncertainty_histograms(
     groups: Mapping[str, Any],
     *,
     bins: int = 30,
-    xlabel: str = "Epistemic uncertainty (nats)",
+    xlabel: str = "Uncertainty (nats)",
     xscale: str | None = None,
     limits: tuple[float, float] | None = None,
     ax: Axes | None = None,

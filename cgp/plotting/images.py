@@ -11,12 +11,14 @@ from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 
 from cgp.plotting._arrays import Array, as_array, as_image
-from cgp.plotting.style import INK, PALETTE, SEQUENTIAL, WIDE, log_ticks, new_axes, new_figure, styled
+from cgp.plotting.style import GREY, INK, PALETTE, SEQUENTIAL, WIDE, log_ticks, new_axes, new_figure, styled
 
 __all__ = ["example_gallery", "variance_map", "variance_maps"]
 
 SCALES = ("linear", "log")
-_EXAMPLES = 6
+_EXAMPLES, _FITTING = 6, 14  # images of a row, and letters of a title that leave a gap to the next
+_MOST_LINED = 16  # patches to a side, between which lines leave something of the image
+_SAID = 0.18  # inches, of a line of words
 _BESIDE = 1.06  # of an image's width: from its left edge to that of the map beside it
 
 
@@ -44,7 +46,7 @@ def variance_map(image: Any, variance: Any, *, label: str = "Predictive variance
     """
     image, grid = as_image(image), _as_variance(variance, 2)
     ax = new_axes(ax, height=1.8)
-    _show_input(ax, image)
+    _show_input(ax, image, grid)
     shown = _show_variance(ax, image, grid, _norm(grid, "linear"), beside=_BESIDE)
     _finish_bar(ax.figure.colorbar(shown, ax=ax, shrink=0.85, pad=0.03), label)
     return ax
@@ -58,7 +60,7 @@ def variance_maps(
     rows: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
     relative: bool = True,
-    scale: str = "linear",
+    scale: str | None = None,
     label: str | None = None,
     figure: FigureBase | None = None,
 ) -> NDArray[np.object_]:
@@ -73,7 +75,9 @@ def variance_maps(
         rows: Names of the rows.
         columns: Names of the K columns after the first; by default heads, as `Prediction.patch_variance` has them.
         relative: Whether variances are divided by medians; False shows them as they are, on one scale.
-        scale: Scale of the colours, "linear" or "log": variances around softmax's mean differ by orders of magnitude.
+        scale: Scale of the colours, "linear" or "log"; by default logarithmic of ratios to medians, so that a single
+            patch far above them leaves the others apart, and otherwise linear. A logarithmic one spans four decades at
+            most.
         label: Name of the colour bar; by default what is shown.
         figure: Figure or subfigure to draw in; by default a new one of two columns' width.
 
@@ -104,10 +108,10 @@ def variance_maps(
     cell = min(WIDE / (num_columns + 1.6), 1.6)
     figure = new_figure(figure, width=cell * (num_columns + 1.6), height=(cell + 0.06) * num_rows + 0.3)
     axes = np.asarray(figure.subplots(num_rows, num_columns + 1, squeeze=False), dtype=np.object_)
-    norm = _norm(grids, scale)
+    norm = _norm(grids, scale or ("log" if relative else "linear"))
     for row, grid_row in enumerate(grids):
         picture = pictures[min(row, len(pictures) - 1)]
-        _show_input(axes[row, 0], picture if row < len(pictures) else None)
+        _show_input(axes[row, 0], picture if row < len(pictures) else None, grid_row[0])
         for ax, grid in zip(axes[row, 1:], grid_row, strict=True):
             shown = _show_variance(ax, picture, grid, norm)
     # Next to the images that they name: one image for all rows is shown only in the first row.
@@ -130,14 +134,14 @@ def example_gallery(
     probabilities: Any = None,
     figure: FigureBase | None = None,
 ) -> NDArray[np.object_]:
-    """The six most and the six least certain examples, with predictions and true classes; errors in red.
+    """The six most and the six least certain examples, with predictions and true classes; errors in orange.
 
     Args:
         images: Images (N, ...), each as in `variance_map`.
         uncertainty: One number per image (N,), by which they are sorted.
         predictions: Predicted classes (N,), as numbers or names: ``[names[c] for c in prediction.classes]``.
         labels: True classes (N,), likewise, if known.
-        probabilities: Probability of the predicted class (N,).
+        probabilities: Probability of the predicted class (N,), shown in brackets.
         figure: Figure or subfigure to draw in; by default a new one of two columns' width.
 
     Returns:
@@ -161,7 +165,9 @@ def example_gallery(
     count = min(_EXAMPLES, samples)
     order = np.argsort(uncertainty, kind="stable")
     cell = min(WIDE / (count + 0.3), 1.4)
-    figure = new_figure(figure, width=cell * (count + 0.3), height=2 * (cell + 0.3))
+    figure = new_figure(
+        figure, width=cell * (count + 0.3), height=2 * (cell + 0.3) + _SAID * (probabilities is not None)
+    )
     axes = np.asarray(figure.subplots(2, count, squeeze=False), dtype=np.object_)
     for row, name, indices in ((0, "most certain", order[:count]), (1, "least certain", order[::-1][:count])):
         for ax, index in zip(axes[row], indices.tolist(), strict=True):
@@ -170,8 +176,12 @@ def example_gallery(
             sure = "" if probabilities is None else f" ({float(probabilities[index]):.2f})"
             true = "" if labels is None else f"\ntrue: {_name(labels[index])}"
             title = f"{_name(predictions[index])}{sure}{true}"
-            ax.set_title(title, color=PALETTE[1] if wrong else INK, pad=3, linespacing=1.1, parse_math=False)
+            size = min(8.0, 8.0 * _FITTING / max(map(len, title.split("\n"))))  # such as beside "automobile (0.16)"
+            look: dict[str, Any] = {"color": PALETTE[1] if wrong else INK, "fontsize": size}
+            ax.set_title(title, pad=3, linespacing=1.1, parse_math=False, **look)
         axes[row, 0].set_ylabel(name)
+    if probabilities is not None:
+        figure.supxlabel("in brackets: probability of the predicted class", fontsize=7)
     return axes
 
 
@@ -214,21 +224,29 @@ def _bare(ax: Axes) -> None:
     ax.spines[:].set_visible(False)
 
 
-def _show_input(ax: Axes, image: Array | None) -> None:
+def _show_input(ax: Axes, image: Array | None, grid: Array | None = None) -> None:
+    """An image, with thin lines between its patches, unless they are small."""
     _bare(ax)
-    if image is not None:
-        ax.imshow(image, cmap="gray", interpolation="nearest")
+    if image is None:
+        return
+    ax.imshow(image, cmap="gray", interpolation="nearest")
+    if grid is not None and max(grid.shape) <= _MOST_LINED:
+        (height, width), (rows, columns) = image.shape[:2], grid.shape
+        look: dict[str, Any] = {"color": GREY, "lw": 0.4}
+        ax.hlines(np.arange(1, rows) * height / rows - 0.5, -0.5, width - 0.5, **look)
+        ax.vlines(np.arange(1, columns) * width / columns - 0.5, -0.5, height - 0.5, **look)
 
 
 def _norm(values: Array, scale: str) -> Normalize:
-    """Colours from the smallest to the largest value; on a logarithmic scale from the smallest positive value."""
+    """Colours from the smallest to the largest value; on a logarithmic scale over four decades at most."""
     if scale not in SCALES:
         raise ValueError(f"scale must be one of {SCALES}, got {scale!r}")
     if scale == "linear":
         return Normalize(float(values.min()), float(values.max()))
     positive = values[values > 0]
-    limits = (float(positive.min()), float(positive.max())) if positive.size else (0.1, 1.0)
-    return LogNorm(*limits, clip=True)
+    high = float(positive.max()) if positive.size else 1.0
+    low = max(float(positive.min()), 1e-4 * high) if positive.size else 0.1
+    return LogNorm(low, high, clip=True)
 
 
 def _show_variance(ax: Axes, image: Array, grid: Array, norm: Normalize, beside: float = 0.0) -> AxesImage:

@@ -91,7 +91,11 @@ example_gallery(
 # Draws disagree more where the answer is wrong:
 
 wrong = prediction.probabilities.argmax(-1) != labels[test]
-uncertainty_histograms({"right": prediction.epistemic[~wrong], "wrong": prediction.epistemic[wrong]}, bins=20)
+uncertainty_histograms(
+    {"right": prediction.epistemic[~wrong], "wrong": prediction.epistemic[wrong]},
+    bins=20,
+    xlabel="Epistemic uncertainty (nats)",
+)
 
 # %%
 # Keep it

@@ -193,9 +193,8 @@ def _variance(key: str, methods: Methods) -> Figure | None:
     with style():
         cell = (_WIDTH - 0.85) / (maps.shape[1] + 1)  # beside the names of rows and the bar
         figure = Figure(figsize=(_WIDTH, (cell + 0.08) * len(maps) + 0.35), layout="compressed")
-        # Layers differ in how uneven their variances are; around softmax's mean by orders of magnitude.
         label = "Variance of a patch / median of its layer"
-        variance_maps(images, maps, rows=rows, columns=columns, scale="log", label=label, figure=figure)
+        variance_maps(images, maps, rows=rows, columns=columns, label=label, figure=figure)
     return figure
 
 

@@ -24,15 +24,19 @@ __all__ = ["as_image", "drawn"]
 
 _SPREAD = 0.7  # of a row, over which the detectors of a set are spread
 _WIDTH, _ABOVE, _BELOW, _BARE = 3.3, 3.0, 2.8, 1.1  # inches: of a panel, of both rows, and of these without rows
-_SET, _SCORE, _LINE = (0.26, 0.5), (0.15, 0.2), 0.155  # least and most of a row in inches: a set, a score; of a legend
+_SET, _SCORE, _LINE = 0.26, 0.15, 0.155  # inches at least: of a row of a set, of a score, and a line of a legend
 _LETTERS = 26  # of a name in a line
+_DETECTION, _BESIDE = "Detection of other inputs", 10  # letters of a name that fit beside it
+_OPEN: dict[str, Any] = {"ls": "", "mfc": "white", "zorder": 3}
+_LAST = ("not advised", "chance")  # of a legend
 _CHANCE, _MOST = 0.5, 1.005  # of an AUROC, with room for a line at 1
 _OVER: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}  # where a legend covers no curve
-_HEAD: dict[str, Any] = {"x": 0.02, "ha": "left", "fontsize": 8}  # above a legend, what a part of the figure shows
-_OVER_LEGEND = 20.0  # points, of a title
 
 _FIRST, _NAMES = DETECTORS[0], [*DETECTORS[1:], "widest posterior's entropy", "epistemic", *FURTHER]
-_COLOURS, _MARKERS = slice(3, 6), "osD^v"  # of the palette; those before are of methods
+_MARKERS = "osD^v"
+_COLOURS = (  # one for each of these names, none of them that of a method
+    *("#CC79A7", "#56B4E9", "#E69F00", "#5B2A86", "#8C510A", "#8F8F00", "#8C96E6", "#A50044", "#5F7F8C", "#7FBF3F"),
+)
 
 
 def drawn(report: Assessment, new: Callable[..., Figure] | None = None) -> Figure:
@@ -58,8 +62,8 @@ def _beside_detectors(report: Assessment, methods: list[str], new: Callable[...,
     detection, advised = report.detection, [*filter(None, report.detectors.values())]
     first = next(iter(next(iter(detection.values()))))
     shown, (one, *more) = [*dict.fromkeys((first, *advised))], detection
-    (least, most), rows = (_SET, [*detection]) if more else (_SCORE, [*detection[one]])
-    around = _BARE + _LINE * (len(shown) if more else 2)
+    least, rows = (_SET, [*detection]) if more else (_SCORE, [*detection[one]])
+    around = _BARE + _LINE * (len(shown) + 1 if more else 2)
     height = max(_BELOW, around + max(least, len(more) and 0.08 * len(shown)) * len(rows))
     figure = new(figsize=(_WIDTH * len(methods), _ABOVE + height), layout="constrained")
     above, below = figure.subfigures(2, 1, height_ratios=(_ABOVE, height), squeeze=False)[:, 0]
@@ -67,11 +71,8 @@ def _beside_detectors(report: Assessment, methods: list[str], new: Callable[...,
     _draw_reliability(above, cells, {name: (report.confidences[name], report.correct[name]) for name in methods})
     left, right = below.subfigures(1, 2)  # names in one leave the other its width
     _draw_risk(left, report, methods)
-    right.suptitle("Detection of other inputs", **_HEAD)
-    free = height - around - most * len(rows)  # below few rows
-    parts = {"height_ratios": (height - around - free, free)} if free > 0.0 else {}
-    ax = right.add_subplot(right.add_gridspec(1 + len(parts), 1, **parts)[0])
-    _draw_detectors(ax, detection, shown, advised)
+    ax = right.subplots()
+    _draw_detectors(ax, detection, shown, report.detectors)
     ax.set(yticks=range(len(rows)), yticklabels=map(_in_lines, rows), ylim=(len(rows) - 0.5, -0.5), xlim=(None, _MOST))
     return figure
 
@@ -111,10 +112,14 @@ def _draw_risk(part: SubFigure, report: Assessment, methods: list[str]) -> None:
     """The error rate among the surest answers of each method, with the legend above its panel."""
     from cgp.plotting import risk_coverage
 
-    part.suptitle("Errors among the surest answers", **_HEAD)
     ax = part.subplots()
     risk_coverage({method: (report.orders[method], report.correct[method]) for method in methods}, ax=ax)
-    ax.legend(**_OVER)
+    _head(ax, "Errors among the surest answers", len(ax.legend(**_OVER).get_texts()))
+
+
+def _head(ax: Axes, title: str, lines: int) -> None:
+    """The title of a panel above its legend of so many lines, where titles are without one."""
+    ax.set_title(title, loc="left", va="bottom", pad=72.0 * _LINE * lines + 8.0, parse_math=False)
 
 
 def as_image(report: Assessment) -> str:
@@ -128,29 +133,37 @@ def as_image(report: Assessment) -> str:
 
 
 def _draw_detectors(
-    ax: Axes, detection: Mapping[str, Mapping[str, Detection]], shown: list[str], advised: list[str]
+    ax: Axes, detection: Mapping[str, Mapping[str, Detection]], shown: list[str], advised: Mapping[str, str | None]
 ) -> None:
-    """AUROC with two errors: a row for each set, or of one set for each score, those that are not advised in grey."""
-    from cgp.plotting.style import PALE, PALER
+    """AUROC with two errors: a row for each set, the advised scores full, or of one set for each score, others grey."""
+    from cgp.plotting.style import GREY, PALE, PALER
 
     one, *more = detection
     ax.axvline(_CHANCE, color=PALER, lw=0.9, label="chance", zorder=1)
     ax.set_xlabel("AUROC ± 2 standard errors")
     if not more:
-        _draw_scores(ax, detection[one], shown, advised)
-        ax.set_title(_in_lines(one), loc="left", va="bottom", pad=_OVER_LEGEND, parse_math=False)
+        _draw_scores(ax, detection[one], shown, [*filter(None, advised.values())])
+        _head(ax, f"{_DETECTION}:{' ' if len(one) <= _BESIDE else chr(10)}{_in_lines(one)}", 1)
         ax.tick_params(axis="y", length=0)
         return
     marks: dict[str, dict[float, Detection]] = {name: {} for name in shown}
-    for place, scores in enumerate(detection.values()):
+    others: dict[str, dict[float, float]] = {name: {} for name in shown}  # where they are not advised
+    for place, (one, scores) in enumerate(detection.items()):
         there = [name for name in shown if name in scores]
         for step, name in enumerate(there):  # about the name of the set
-            marks[name][place + _SPREAD * ((step + 0.5) / len(there) - 0.5)] = scores[name]
+            row = place + _SPREAD * ((step + 0.5) / len(there) - 0.5)
+            marks[name][row] = scores[name]
+            if name != advised[one]:
+                others[name][row] = scores[name].auroc
         ax.axhline(place + 0.5, color=PALE, lw=0.6)
     for name, found in marks.items():
         _mark(ax, found, _look(name), _in_lines(name))
-    marked = sorted(zip(*ax.get_legend_handles_labels(), strict=True), key=lambda pair: pair[1] == "chance")
-    ax.legend(*zip(*marked, strict=True), **_OVER)
+        ax.plot([*others[name].values()], [*others[name]], **_look(name) | _OPEN)
+    if any(others.values()):
+        ax.plot([], [], label="not advised", **{"color": GREY, "marker": "o"} | _OPEN)
+    marked = sorted(zip(*ax.get_legend_handles_labels(), strict=True), key=lambda pair: pair[1] in _LAST)
+    legend = ax.legend(*zip(*marked, strict=True), **_OVER)
+    _head(ax, _DETECTION, sum(1 + text.get_text().count("\n") for text in legend.get_texts()))
 
 
 def _in_lines(name: str) -> str:
@@ -193,9 +206,9 @@ def _dot(look: dict[str, Any], label: str) -> Line2D:
 
 def _look(score: str) -> dict[str, Any]:
     """Colour and marker of a score by its name, the same in every report."""
-    from cgp.plotting.style import INK, PALETTE
+    from cgp.plotting.style import INK
 
     if score == _FIRST:
         return {"color": INK, "marker": "o"}
     place = _NAMES.index(score) if score in _NAMES else zlib.crc32(score.encode())
-    return {"color": PALETTE[_COLOURS][place % 3], "marker": _MARKERS[place // 3 % len(_MARKERS)]}
+    return {"color": _COLOURS[place % len(_COLOURS)], "marker": _MARKERS[place % len(_MARKERS)]}

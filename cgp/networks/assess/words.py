@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cgp.comparisons import LEVEL, Difference, aligned, critical_value
+from cgp.networks.methods.temperature_scaling import ASKED, USELESS
 from cgp.networks.tasks.metrics import LabelledScores
 from cgp.spelling import counted
 
@@ -194,13 +195,10 @@ def _doubt(report: Assessment) -> str:
         asked = "" if report.method in report.beyond else " (are the values in the order of the inputs?)"
         return f"{_error(report)}: these outputs say nothing of the values{asked}."
     share = 1.0 - report.num_wrong / report.num_labels
+    said = "no more than by chance: these logits say nothing of the labels"
     if report.is_useless and not report.tells_nothing("as trained"):
-        why = "and no temperature makes their probabilities better than equal ones"
-        what = "nothing of the labels that a temperature could use"
-    else:
-        why, what = "no more than by chance", "nothing of the labels"
-    asked = "" if report.method in report.beyond else " (are the labels in the order of the inputs?)"
-    return f"{share:.1%} of answers are right, {why}: these logits say {what}{asked}."
+        said = f"and {USELESS}"
+    return f"{share:.1%} of answers are right, {said}{'' if report.method in report.beyond else ASKED}."
 
 
 def _of_methods(report: Assessment) -> str:
@@ -446,6 +444,15 @@ def _verdict(detectors: Mapping[str, Detection], score: str | None) -> tuple[str
     return "level" if detectors[best].is_right(critical_value(len(detectors))) else "none", best
 
 
+def _higher(scores: Mapping[str, Detection], score: str, plain: str) -> str:
+    """That a score with a higher AUROC than the recommended one is not surely above the first one, if there is one."""
+    best = max(scores, key=lambda name: scores[name].auroc)
+    above = f"{scores[best].auroc:.3f}"
+    if above == f"{scores[score].auroc:.3f}":
+        return ""
+    return f"; that of the {best}, {above}, is not surely above {plain}"
+
+
 def _of_sets(kind: str, score: str, sets: Mapping[str, Mapping[str, Detection]]) -> str:
     """The sentence about sets of other inputs with one verdict."""
     which, plain = ", ".join(sets), next(iter(next(iter(sets.values()))))
@@ -464,8 +471,12 @@ def _of_sets(kind: str, score: str, sets: Mapping[str, Mapping[str, Detection]])
         gains = f"{_listed([gain.mean for gain in found], '{:+.3f}')}, errors up to {max(g.error for g in found):.3f}"
     numbers = f" AUROC {aurocs}, against {against} for {plain} ({gains})."
     if 1 < len(sets) <= _LISTED:
-        alone = [(name, each[score], each[plain].auroc) for name, each in sets.items()]
-        numbers = "".join(f"\n  {n}: AUROC {d.auroc:.3f}, against {p:.3f} for {plain} ({d.gain})." for n, d, p in alone)
+        numbers = "".join(
+            f"\n  {name}: AUROC {each[score].auroc:.3f}, against {each[plain].auroc:.3f} for {plain} "
+            f"({each[score].gain}){_higher(each, score, plain) if kind == 'use' else ''}."
+            for name, each in sets.items()
+        )
     if kind == "use":
+        numbers = numbers if len(sets) > 1 else f"{numbers[:-1]}{_higher(next(iter(sets.values())), score, plain)}."
         return f"To tell {which} from in-distribution inputs, use the {written}:{numbers}"
     return f"At telling {which} from in-distribution inputs, the {written} is level with {plain}:{numbers}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 
 import numpy as np
 import torch
@@ -164,7 +164,7 @@ class Guarantees:
 
     def abstain(
         self,
-        *,
+        *unnamed: Never,
         risk: float | None = None,
         coverage: float | None = None,
         level: float | None = None,
@@ -190,6 +190,7 @@ class Guarantees:
         and each output is withheld by itself. By ``coverage`` it needs no tolerance: the smallest variances are kept.
 
         Args:
+            *unnamed: none: it is said whether a share is of errors or of answers.
             risk: error rate to keep to, in [0, 1].
             coverage: share of the answers to keep, in [0, 1].
             level: probability with which the risk is kept to, in (0, 1).
@@ -202,6 +203,7 @@ class Guarantees:
             ``(N, ...)`` bool, True = withhold; for a regression ``(N, C)``.
 
         Raises:
+            TypeError: if an argument has no name.
             ValueError: unless exactly one of risk and coverage is given, in [0, 1]; for a regression with ``risk``,
                 unless there is a tolerance, or if it has no variance, or by ``coverage`` the same one everywhere; with
                 ``level``, if there are no held-out labels, or too few for any answer: the message says how many
@@ -211,6 +213,11 @@ class Guarantees:
             UserWarning: if no answer can be given at that risk, so that all are withheld, or if the inputs are the
                 held-out ones themselves.
         """
+        if unnamed:
+            raise TypeError(
+                "abstain: expected coverage=, the share of answers to keep, or risk=, the share that may be wrong, "
+                f"got {unnamed[0]!r} without a name"
+            )
         named = {name: value for name, value in (("risk", risk), ("coverage", coverage)) if value is not None}
         given = [*named.values()]
         if len(given) != 1 or not 0.0 <= given[0] <= 1.0:

@@ -41,6 +41,9 @@ def calibrate(
 ) -> Calibration:
     r"""Calibrate a classifier, or a regression, on held-out labels.
 
+    For probabilities alone take ``method="temperature"``: a posterior is as wide as the labels allow by default, to
+    detect other inputs, and its probabilities are then often worse.
+
     A method is one of these, by its name or as an object with options (:mod:`cgp.networks.methods.known`), or your own
     (:class:`cgp.networks.predict.method.Method`):
 
@@ -104,6 +107,9 @@ def calibrate(
         TypeError: if labels come as an argument of their own, or an argument has none of these names.
         ValueError: if the model has nothing that the method needs, labels are missing or no class indices, logits are
             not finite or not logits, or an argument is off. The model is left as it was.
+
+    Warns:
+        UserWarning: if the likeliest temperature is at its upper bound, as that of an untrained network.
 
     Note:
         The one-standard-error rule: Breiman et al., Classification and Regression Trees (1984), section 3.4.3.

@@ -25,11 +25,12 @@ from cgp.networks.predict.method import (
 from cgp.networks.predict.predict import predict
 from cgp.networks.tasks import Regression
 from cgp.spelling import counted
+from cgp.warning import warn_user
 
 from .amplitudes import COARSE, AmplitudeSearch, amplitudes_of, with_amplitudes
 from .known import Posterior
 from .rows import TEMPERATURES, LabelScores, Logits, Normals, Trial, chosen, tune
-from .temperature_scaling import with_labels
+from .temperature_scaling import ASKED, USELESS, is_useless, with_labels
 
 __all__ = ["Calibration", "calibrate_outputs", "calibrate_posterior", "calibrate_values"]
 
@@ -236,6 +237,8 @@ def _report(
 ) -> Calibration:
     """The report on trials of the model as it was, with a temperature, of the best draws, and of those chosen."""
     as_it_was, plain, best, taken = trials
+    if method.scaled and is_useless(taken.parameter):
+        warn_user(f"data: {taken.accuracy:.1%} of answers are right, and {USELESS}{ASKED}")
     return Calibration(
         model=model,
         method=method.name,

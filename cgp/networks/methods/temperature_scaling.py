@@ -12,8 +12,10 @@ from torch import Tensor
 from cgp.networks.model.labels import NO_LABEL, check_finite, class_indices
 
 __all__ = [
+    "ASKED",
     "LARGEST_TEMPERATURE",
     "SMALLEST_TEMPERATURE",
+    "USELESS",
     "fit_temperature",
     "is_useless",
     "minimise_over_temperature",
@@ -23,6 +25,13 @@ __all__ = [
 
 SMALLEST_TEMPERATURE, LARGEST_TEMPERATURE = 1e-4, 1e4
 """Bounds of the temperature, reached if every prediction is right, and if confidence is useless."""
+
+USELESS = (
+    "no temperature makes their probabilities better than equal ones: these logits say nothing of the labels that a "
+    "temperature could use"
+)
+ASKED = " (are the labels in the order of the inputs?)"
+"""What is said of logits whose likeliest temperature is at its upper bound."""
 
 _FLAT = 1e-10  # nats per label and log T: a slope at which there is nothing to gain
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ __all__ = [
     "check_outputs",
     "check_probabilities",
     "class_indices",
+    "label_tensor",
     "log_probabilities",
     "rounding_step",
     "values_for",
@@ -33,6 +35,34 @@ _FEWEST_FRACTIONS, _UNSEEN = 20, 1e-6  # probabilities that show a step, and the
 def whole_numbers(labels: Tensor) -> Tensor:
     """Labels of several classes as integers, where none is lost: they are often the floats of a binary loss."""
     return labels.long() if bool((labels == labels.round()).all()) else labels
+
+
+def label_tensor(labels: Any, name: str = "labels") -> Tensor:
+    """Labels, or values, as a tensor.
+
+    Args:
+        labels: anything that :func:`torch.as_tensor` takes.
+        name: name of the argument, for error messages.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        TypeError: if they are no numbers, such as names of classes.
+
+    Example:
+        >>> label_tensor(["cat", "dog"])
+        Traceback (most recent call last):
+        ...
+        TypeError: labels: expected numbers, such as class indices from 0, got 'cat' ...
+    """
+    try:
+        return torch.as_tensor(labels)
+    except (TypeError, ValueError) as error:
+        first = next((label for label in labels if isinstance(label, str)), None) if len(labels) else None
+        got = f"type {type(labels).__name__} ({error})" if first is None else f"{str(first)!r}"
+        advice = "" if first is None else " (pass [names.index(name) for name in labels], with names in their order)"
+        raise TypeError(f"{name}: expected numbers, such as class indices from 0, got {got}{advice}") from error
 
 
 def class_indices(
@@ -71,7 +101,11 @@ def class_indices(
         raise ValueError(f"{name}: expected labels of shape {tuple(shape[:-1])}, got {got}{advice}")
     if labels.is_floating_point() or labels.is_complex():
         is_wide = labels.dim() > 1
-        advice = "labels.argmax(-1) if they are one-hot, (inputs, labels) if they are inputs, " if is_wide else ""
+        advice = (
+            "labels.argmax(-1) if they are one-hot, the two swapped as (inputs, labels) if they are inputs, "
+            if is_wide
+            else ""
+        )
         raise ValueError(
             f"{name}: expected labels that are class indices, which are whole numbers, got {labels.dtype} "
             f"(pass {advice}labels.long() if they are indices; say task='regression' if they are values of one)"

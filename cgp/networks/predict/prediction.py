@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from cgp.extras import needs_extra
 from cgp.networks.guarantees.guarantees import Guarantees, Source
+from cgp.networks.model.labels import label_tensor
 from cgp.spelling import counted, meant
 
 if TYPE_CHECKING:
@@ -129,7 +130,9 @@ class Prediction(Guarantees):
         return len(self.mean)
 
     def __getitem__(self, inputs: Any) -> Prediction:
-        """The prediction of some of the inputs, as of those that were kept: ``prediction[~prediction.abstain(0.9)]``.
+        """The prediction of some of the inputs, such as those that are kept.
+
+        ``prediction[~prediction.abstain(coverage=0.9)]`` has the surest nine tenths.
 
         What holds for all inputs on average, the share of sets that have the truth or the risk of what is kept, need
         not hold for a chosen part: the held-out prediction that it comes from is left out.
@@ -224,10 +227,11 @@ class Prediction(Guarantees):
             interval.
 
         Raises:
+            TypeError: if labels are names: pass their numbers.
             ValueError: if there are no labels, their shape does not fit, they are no class indices (0 or 1 where there
                 are several), or the prediction of a labelled input is not finite.
         """
-        labels = self.labels if labels is None else torch.as_tensor(labels)
+        labels = self.labels if labels is None else label_tensor(labels)
         if labels is None:
             raise ValueError("labels: expected the true labels, got None (the inputs came without)")
         return self._task.score(self, labels.to(self.mean.device))
@@ -259,15 +263,16 @@ class Prediction(Guarantees):
             The axes.
 
         Raises:
-            ValueError: if there is no uncertainty to draw.
+            TypeError: if labels are names: pass their numbers.
+            ValueError: if there is no uncertainty to draw, or labels are none for these inputs.
         """
         from cgp import plotting
         from cgp.plotting.style import percent
 
-        labels = self.labels if labels is None else torch.as_tensor(labels)
+        labels = self.labels if labels is None else label_tensor(labels)
         if labels is not None and self._task.name == "classification":
-            real = (labels != -100).to(self.mean.device)
-            right = self.classes == labels.to(self.mean.device)
+            labels = self._task.labels(labels.to(self.mean.device), tuple(self.mean.shape))
+            real, right = self._task.present(labels), self.classes == labels
             return plotting.reliability_diagram(self.confidence[real].cpu(), right[real].cpu(), ax=ax)
         named = {"total": self.total, "epistemic": self.epistemic}
         share = np.linspace(0.0, 1.0, 201)

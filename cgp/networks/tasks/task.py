@@ -120,7 +120,7 @@ class Task(Named, argument="task"):
         if isinstance(data, tuple | Tensor | np.ndarray | Mapping):
             raise ValueError(
                 f"{name}: expected batches (inputs, labels) or dicts with 'labels', got a {type(data).__name__} "
-                "(pass [(inputs, labels)], a list of one batch)"
+                "(pass [(inputs, labels)], a list of one batch, the inputs first)"
             )
         batch = None
         for batch in input_batches(model, iter(data) if _are_batches(data) else data, name=name):

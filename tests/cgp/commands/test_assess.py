@@ -585,6 +585,7 @@ def _saved(row):
             "expected finite logits, got NaN or infinity in row 2 (leave such inputs out)",
         ),
         (_saved([0.9, 0.6]), [], "whose rows sum to 1, got rows that sum to 1.5 … 1.5, such as of several labels each"),
+        (_saved([0.9, 0.07]), [], "rows that sum to 0.97 … 0.97, such as of probabilities with few decimals: save six"),
         (_saved([90.0, 10.0]), [], "got rows that sum to 100, such as percentages: divide them by 100"),
         (_saved([2.5, -1.0]), [], "got -1, such as logits or logarithms have: save them as logits=..."),
         (_saved([2.5, 1.0]), [], "got rows that sum to 3.5 … 3.5 and values to 2.5: save them as logits=... if"),

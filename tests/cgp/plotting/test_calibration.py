@@ -74,7 +74,7 @@ def test_risk_coverage_is_that_of_the_metrics():
     kept = np.arange(1, 31)
     risk = np.cumsum(~correct[np.argsort(-confidence, kind="stable")]) / kept
     np.testing.assert_allclose(ax.lines[0].get_data(), (kept[19:] / 30, risk[19:]))
-    assert ax.lines[0].get_label() == f"CGP (AURC {1000 * aurc(confidence, correct):.1f} ‰)"
+    assert ax.lines[0].get_label() == f"CGP (AURC {100 * aurc(confidence, correct):.2f} %)"
     assert not ax.lines[1].get_ydata().any()
     assert (ax.get_xlim(), ax.get_ylim()[0]) == ((0, 1), 0)
 
@@ -103,6 +103,15 @@ def test_the_band_of_a_risk_is_wilsons_interval():
 def test_a_band_far_above_small_risks_does_not_flatten_them():
     ax = risk_coverage({"a": (np.linspace(1, 0, 1000), np.arange(1000) < 995)}, ax=Figure().add_subplot())
     assert ax.get_ylim()[1] == pytest.approx(4 * 0.005)
+    (band,) = ax.collections
+    assert band.get_paths()[0].vertices[:, 1].max() <= 4 * 0.005  # it begins where it fits
+
+
+def test_a_line_on_another_is_dashed_and_the_band_is_last_in_the_legend():
+    pair, other = ([0.9, 0.6, 0.5], [True, False, True]), ([0.9, 0.6, 0.5], [False, True, True])
+    ax = risk_coverage({"a": pair, "b": pair, "c": other}, ax=Figure().add_subplot())
+    assert [line.is_dashed() for line in ax.lines] == [False, True, False]
+    assert legend(ax)[-1] == "95 % interval, of a only"
 
 
 @pytest.mark.parametrize(("count", "drawn"), [(5, 5), (20, 20), (21, 2)])
@@ -114,7 +123,7 @@ def test_risk_coverage_starts_at_twenty_answers_if_there_are_more(count, drawn):
 def test_one_method_stands_out():
     pair = ([0.9, 0.6], [True, False])
     ax = risk_coverage({"a": pair, "b": pair, "c": pair}, highlight="b", ax=Figure().add_subplot())
-    assert legend(ax)[0] == "AURC 250.0 ‰"
+    assert legend(ax)[0] == "AURC 25.00 %"
     assert set(legend(ax)[1:]) == {"other methods", "95 % interval"}
     b, a, c = (line.get_color() for line in ax.lines)
     assert a == c != b

@@ -60,6 +60,7 @@ def test_histograms_are_shares_on_common_edges():
 def test_crowded_scores_are_spread_over_a_logarithmic_axis():
     test, noise = np.geomspace(1e-9, 1e-2, 200), np.linspace(0.5, 2, 100)
     ax = uncertainty_histograms({"test": test, "noise": noise}, bins=20)
+    assert ax.get_xlabel() == "Uncertainty (nats)"  # of whatever kind
     assert ax.get_xscale() == "log"
     share, edges = stairs(ax, 0)
     assert share.sum() == pytest.approx(1)

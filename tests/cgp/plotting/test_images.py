@@ -1,7 +1,9 @@
+import itertools
+
 import numpy as np
 import pytest
 import torch
-from matplotlib.colors import to_rgb
+from matplotlib.colors import LogNorm, to_rgb
 
 from cgp.plotting import example_gallery, variance_map, variance_maps
 from cgp.plotting._arrays import as_image
@@ -123,3 +125,30 @@ def test_a_logarithmic_scale_shows_orders_of_magnitude_and_takes_zero():
     assert (norm.vmin, norm.vmax) == (1e-4, 1.0)
     np.testing.assert_allclose(norm(grid), [[0, 0], [0.5, 1]], atol=1e-12)
     assert variance_maps(np.eye(4), np.zeros((1, 2, 2)), scale="log").shape == (1, 2)
+
+
+def test_ratios_are_logarithmic_by_default_and_span_four_decades():
+    """One patch far above the median left all others in one colour."""
+    grid = np.array([[1e-9, 1.0], [1.0, 4.8]])
+    norms = [
+        variance_maps(np.eye(4), grid[None], relative=relative)[0, 1].images[-1].norm for relative in (True, False)
+    ]
+    assert [isinstance(norm, LogNorm) for norm in norms] == [True, False]
+    assert (norms[0].vmin, norms[0].vmax) == pytest.approx((4.8e-4, 4.8))
+
+
+def test_thin_lines_part_the_patches_of_an_image_unless_they_are_small():
+    ax = variance_map(np.zeros((8, 12)), np.ones((2, 3)))
+    rows, columns = (lines.get_segments() for lines in ax.collections[:2])
+    assert [line[0, 1] for line in rows] == [3.5]
+    assert [line[0, 0] for line in columns] == [3.5, 7.5]
+    assert not variance_map(np.zeros((40, 40)), np.ones((20, 20))).collections
+
+
+def test_long_names_of_a_gallery_leave_gaps_and_brackets_are_explained():
+    axes = example_gallery(np.zeros((6, 4, 4)), np.arange(6), ["automobile"] * 6, probabilities=[0.16] * 6)
+    figure = axes[0, 0].figure
+    figure.canvas.draw()
+    boxes = [ax.title.get_window_extent() for ax in axes[0]]
+    assert all(right.x0 - left.x1 > 0.05 * figure.dpi for left, right in itertools.pairwise(boxes))
+    assert figure.get_supxlabel() == "in brackets: probability of the predicted class"

@@ -569,7 +569,7 @@ def test_the_picture_shows_the_recommended_methods(report):
     of_methods = {line.get_color() for line in risk.lines}
     assert {ax.containers[0].lines[0].get_color() for ax in diagrams} == of_methods  # a colour for each
     assert of_methods.isdisjoint(bar.lines[0].get_color() for bar in panel.containers)
-    assert panel.get_title("left") == "noise"
+    assert panel.get_title("left") == "Detection of other inputs: noise"
     assert [text.get_text() for text in panel.get_yticklabels()] == ["1 - confidence", "energy"]
     assert [float(bar.lines[0].get_xdata()[0]) for bar in panel.containers] == pytest.approx([0.8, 0.9])
     (ends,) = panel.containers[0].lines[2][0].get_segments()
@@ -614,7 +614,7 @@ def test_a_score_has_one_look_in_every_report(report):
 
 
 def test_what_the_picture_says_is_said_once_and_covers_nothing(report):
-    """One legend of all reliability diagrams, the others above their panels, and one set of inputs in a low one."""
+    """One legend of all reliability diagrams, the others between their panels and titles, on one base line."""
     one = {"noise": detectors((0.1, 0.01), plain=0.6)}
     figure = dataclasses.replace(report, detection=one).plot()
     FigureCanvasAgg(figure).draw()
@@ -627,11 +627,12 @@ def test_what_the_picture_says_is_said_once_and_covers_nothing(report):
     assert all(ax.get_legend() is None and ax.get_title("right").startswith("ECE ") for ax in (first, second))
     lowest = min(ax.child_axes[0].get_tightbbox().y0 for ax in (first, second))
     assert figure.subfigs[1].bbox.y1 <= above.get_window_extent().y0 < above.get_window_extent().y1 <= lowest
-    titles = [part.get_suptitle() for part in figure.subfigs[1].subfigs]
-    assert titles == ["Errors among the surest answers", "Detection of other inputs"]
+    titles = [ax.get_title("left") for ax in (risk, auroc)]
+    assert titles == ["Errors among the surest answers", "Detection of other inputs: noise"]
     for ax in (risk, auroc):
         assert ax.get_legend().get_window_extent().y0 >= ax.get_window_extent().y1 - 1.0
-    assert auroc.get_window_extent().height < 0.4 * risk.get_window_extent().height
+        assert ax._left_title.get_window_extent().y0 >= ax.get_legend().get_window_extent().y1
+    assert auroc.get_window_extent().y0 == pytest.approx(risk.get_window_extent().y0, abs=1.0)  # a pixel
 
 
 def test_the_risk_by_coverage_alone_is_no_wider_than_beside_detectors(report):
@@ -677,6 +678,20 @@ def test_a_picture_is_whole_whatever_is_drawn(count, name, are_three, report):
         boxes += [text.get_window_extent() for text in (panel.title, panel._left_title) if text.get_text()]
         assert not any(a.overlaps(b) for place, a in enumerate(boxes) for b in boxes[:place])
     plt.close(figure)
+
+
+def test_detectors_differ_in_colour_and_what_is_not_advised_is_open(report):
+    """GP variance and entropy were of one colour; in a row, only the score that is advised of its set is full."""
+    names = ("entropy", "energy", "Mahalanobis", "GP variance", "Mahalanobis + energy", "GP variance + energy")
+    gains = {best: [(0.1 if name == best else 0.0, 0.01) for name in names] for best in names}
+    sets = {best: detectors(*gains[best], names=names) for best in names}
+    panel = dataclasses.replace(report, detection=sets).plot().axes[-1]
+    assert len({bar.lines[0].get_color() for bar in panel.containers}) == 7
+    assert "not advised" in [text.get_text() for text in panel.get_legend().get_texts()]
+    open_ones = {round(y) for line in panel.lines if line.get_mfc() == "white" for y in line.get_ydata()}
+    assert open_ones == set(range(6))
+    count = sum(len(line.get_ydata()) for line in panel.lines if line.get_mfc() == "white")
+    assert count == 6 * 7 - 6
 
 
 def test_every_detector_is_shown_beside_the_name_of_its_set(report):

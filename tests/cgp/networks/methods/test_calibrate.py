@@ -222,3 +222,12 @@ def test_by_default_a_posterior_is_calibrated_or_else_a_temperature():
     assert scaled.method == "scale"
     assert repr(scaled) == "Calibration('scale', 60 rows)"
     assert str(scaled).endswith("\na scale, as the model has no posterior (cgp.convert gives attention one)")
+
+
+def test_a_temperature_at_its_bound_is_said_with_what_it_means():
+    """Of an untrained network it made all probabilities equal without a word."""
+    y = torch.arange(100) % 2
+    sure = torch.where(torch.arange(100) < 60, 1.0, -9.0)
+    logits = sure[:, None] * torch.eye(2)[y] * (1 + torch.arange(100) % 7)[:, None]
+    with pytest.warns(UserWarning, match="data: 60.0% of answers are right, and no temperature .* in the order of the"):
+        calibrate(nn.Identity(), [(logits, y)], method="temperature")

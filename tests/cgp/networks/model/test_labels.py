@@ -364,3 +364,12 @@ def test_an_output_that_is_no_function_is_refused(output, task):
 def test_logits_are_no_probabilities():
     with pytest.raises(ValueError, match="model: expected probabilities, whose rows sum to one, got values from"):
         predict(model(), X, 2, output="probabilities")
+
+
+@pytest.mark.parametrize("call", [assess, calibrate])
+def test_a_pair_is_one_batch_with_the_inputs_first(call):
+    x, y = torch.randn(40, 4), torch.arange(40) % 3
+    with pytest.raises(ValueError, match=r"got a tuple \(pass \[\(inputs, labels\)\], .*, the inputs first\)"):
+        call(nn.Linear(4, 3), (y, x))
+    with pytest.raises(ValueError, match=r"the two swapped as \(inputs, labels\) if they are inputs"):
+        call(nn.Linear(4, 3), [(y, x)])

@@ -64,7 +64,7 @@ FITTED = {
 }
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore:data. .* and no temperature")
 @pytest.mark.parametrize("way", FITTED)
 def test_labels_that_fitted_a_model_cannot_guarantee_its_answers(way, tmp_path):
     """Also after saving: a network that knows its training set by heart keeps to any risk on it, and to none later."""

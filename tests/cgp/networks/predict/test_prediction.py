@@ -65,6 +65,22 @@ def test_scores():
         p.score(labels[:3])
 
 
+@pytest.mark.parametrize("use", ["score", "plot"])
+def test_names_and_images_in_place_of_labels_are_refused(use):
+    for names in (["cat"] * 10, np.array(["cat"] * 10)):
+        with pytest.raises(TypeError, match=r"labels: expected numbers, .* got 'cat' \(pass \[names.index\(name\) for"):
+            getattr(prediction(), use)(names)
+    with pytest.raises(ValueError, match=r"labels: expected labels of shape \(10,\), got \(10, 3, 4, 4\)"):
+        getattr(prediction(), use)(torch.zeros(10, 3, 4, 4))
+    with pytest.raises(ValueError, match="labels: expected labels that are class indices from 0 to 2, got 1 to 3"):
+        getattr(prediction(), use)(torch.arange(10) % 3 + 1)
+
+
+def test_a_share_without_a_name_is_refused():
+    with pytest.raises(TypeError, match=r"abstain: expected coverage=, .* or risk=, .* got 0.9 without a name"):
+        prediction().abstain(0.9)
+
+
 def test_scores_of_a_regression():
     p, values = prediction("regression", noise=0.5), torch.randn(10, 3)
     scores = p.score(values)
