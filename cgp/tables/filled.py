@@ -74,13 +74,13 @@ class Forecast(NamedTuple):
     """Predicted readings after the end of a table.
 
     Attributes:
-        mean: in the form of the table, with the rows that follow it.
+        value: their means, in the form of the table, with the rows that follow it.
         std: their standard deviations.
         lower: lower ends of central intervals.
         upper: upper ends.
     """
 
-    mean: Any
+    value: Any
     std: Any
     lower: Any
     upper: Any
@@ -96,12 +96,12 @@ class Forecast(NamedTuple):
         """All parts as one frame of pandas, as ``cgp fill --forecast`` writes them: ``to_frame().to_csv("next.csv")``.
 
         Returns:
-            Columns "ozone", "ozone std", "ozone low" and "ozone high" of each; a row for each that follows.
+            Columns "ozone", "ozone std", "ozone lower" and "ozone upper" of each; a row for each that follows.
 
         Raises:
             ValueError: if the table was an array.
         """
-        return one_frame({"": self.mean, " std": self.std, " low": self.lower, " high": self.upper})
+        return one_frame({"": self.value, " std": self.std, " lower": self.lower, " upper": self.upper})
 
 
 @dataclass(frozen=True, eq=False)
