@@ -308,7 +308,7 @@ def method_scores(
     if ahead in methods:
         looks["ahead, but not surely"] = {"color": PALETTE[0], "marker": "o", "mfc": "white"}
     if has_far:
-        looks["farther than is drawn"] = {"color": PALETTE[0], "ls": "", "marker": r"$\rightarrow$"}
+        looks["farther than is drawn"] = {"color": PALETTE[0], "ls": "", "marker": r"$\rightarrow$", "ms": 9}
     handles = [Line2D([], [], label=label, **look) for label, look in looks.items()]
     figure.legend(handles=handles, loc="outside upper right", ncols=3)
     return np.asarray(axes, dtype=np.object_)
@@ -333,13 +333,11 @@ def _panel(
     values = np.array([score for score, _ in scores.values()])
     best = float(values.min())
     limit = best + _LIMIT * max(float(np.median(values)) - best, 1e-9)
-    for score, error in sorted(scores.values()):
-        if score <= limit and np.isfinite(error):
-            limit = max(limit, score + 2 * error)  # what is drawn anyway has room for others
     has_far = False
-    for row, (name, (score, error)) in enumerate(scores.items()):
+    for row, (name, (score, error)) in sorted(enumerate(scores.items()), key=lambda item: item[1][1]):
         colour = PALETTE[1] if name == chosen else PALETTE[0]
-        if score > limit and len(values) > 2:
+        # What is drawn anyway, with the margin of its axis, has room for others.
+        if score > limit and score > ax.get_xlim()[1] and len(values) > 2:
             ax.annotate(f"{score:.3g} →", (1, row), xycoords=("axes fraction", "data"), ha="right", va="center",
                         fontsize=7, color=colour)  # fmt: skip
             has_far = True
