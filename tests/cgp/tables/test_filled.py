@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from cgp import CorrelatedGPImputer
 from cgp.regression import MAP, MultiScale, Windows
-from cgp.tables import Aggregate, read_table
+from cgp.tables import Aggregate, YeoJohnson, read_table
 from cgp.tables.frames.table import read_table as read_frame
 from cgp.tables.totals import absent_rows, bins_of
 from tests.cgp.tables.test_imputer import QUICK, frame
@@ -434,6 +434,8 @@ def test_what_was_learned_is_told_in_units_of_the_table():
     assert second.startswith(
         f"b (ppb): noise of {noise:.3g} ppb; alike over {24 * imputer.regressor_.lengthscales_[0, 1, 0]:.2g} h"
     )
+    either = CorrelatedGPImputer(transforms={"a": YeoJohnson(power=0.5)}, **QUICK).fit(table).summary()
+    assert re.match(r"a: noise of \S+ in YeoJohnson\([^()]*centre=[^()]*\); alike", either)
     last = CorrelatedGPImputer(inference=MAP(max_steps=2)).fit(values).summary().splitlines()[-1]
     assert re.match(r"structures compared: coregionalised -?[\d.]+, .* \(nats, minus the log-likelihood", last)
     scales = MultiScale(num_scales=1, periods=["1D"])

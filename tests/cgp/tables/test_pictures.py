@@ -22,6 +22,7 @@ def test_an_imputer_draws_its_table():
     assert num2date(columns[0].lines[0].get_xdata()[0]).hour == table.index[0].hour
     ax = imputer.plot_pairs(ax=Figure().subplots())
     assert len(ax.texts) == 3  # pairs
+    assert ax.get_title(loc="left") == "without noise"  # as no column is transformed
 
 
 def test_the_band_of_a_transformed_column_is_its_interval():
