@@ -465,6 +465,8 @@ def _rows_within(span: Any, step: float) -> Any:
     try:
         if isinstance(span, str) and not re.search("[a-z:]", span, re.IGNORECASE):  # 2023-06 is no span
             raise ValueError
+        if isinstance(span, str):  # pandas warns of 3d for 3D, and of 3H for 3h
+            span = re.sub(r"\b(\d+ ?)([dwH])\b", lambda found: found[1] + found[2].swapcase(), span)
         days = pd.Timedelta(span) / pd.Timedelta(days=1)
     except ValueError:
         raise ValueError(f"steps: expected a number of rows, or a span of time such as '2D', got {span!r}") from None

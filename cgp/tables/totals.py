@@ -92,8 +92,8 @@ class Aggregate(_Moments):
         """All parts as one frame of pandas, as ``cgp fill --sums`` writes them: ``to_frame().to_csv("sums.csv")``.
 
         Returns:
-            Columns such as "ozone" and "ozone std", with a level "ozone lower" and "ozone upper", first "absent rows" if
-            some are; a row for each bin.
+            Columns such as "ozone" and "ozone std", with a level "ozone lower" and "ozone upper", first "absent rows"
+            if some are; a row for each bin.
 
         Raises:
             ValueError: if the table was an array.

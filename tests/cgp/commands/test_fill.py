@@ -227,7 +227,10 @@ def test_sums_of_periods_that_lack_rows_are_empty(tmp_path, suffix):
     table.iloc[50] = np.nan
     for rows, absent in ((table, None), (table.drop(table.index[10:13]), [3, 0])):
         rows.to_csv(path)
-        for what, heads in (("--sums", ("a", "a std", "a lower", "a upper")), ("--means", ("a std", "a lower", "a upper"))):
+        for what, heads in (
+            ("--sums", ("a", "a std", "a lower", "a upper")),
+            ("--means", ("a std", "a lower", "a upper")),
+        ):
             assert run(path, what, "month", sums, "--interval", 0.95) == 0
             found = pd.read_csv(sums) if suffix == ".csv" else pd.read_excel(sums)
             assert found.get("absent rows", pd.Series(dtype=int)).tolist() == (absent or [])

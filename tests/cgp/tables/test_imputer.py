@@ -505,7 +505,7 @@ def test_a_span_of_time_is_a_number_of_rows_of_a_table_of_times():
     imputer = CorrelatedGPImputer(**QUICK).fit(frame())
     for ask in (imputer.forecast, lambda steps: imputer.aggregate("D", steps=steps)):
         expected = ask(8)[0]
-        for span in ("1D", "25h", pd.Timedelta(days=1), timedelta(hours=24), np.timedelta64(24, "h")):
+        for span in ("1D", "1d", "1 d 1H", "25h", pd.Timedelta(days=1), timedelta(hours=24), np.timedelta64(24, "h")):
             pd.testing.assert_frame_equal(ask(span)[0], expected)
         for span in ("2 monts", "MS", "2023-06"):
             with pytest.raises(ValueError, match=f"or a span of time such as '2D', got '{span}'"):
