@@ -249,7 +249,7 @@ class Answers:
         return ax
 
     def plot_residuals(self, figure: Any = None) -> list[Any]:
-        """Draw the standardised errors of every observed value, a panel for each column (:meth:`residuals`).
+        """Draw the standardised errors of every observed value, a panel, or map, for each column (:meth:`residuals`).
 
         Args:
             figure: of matplotlib, to draw in; None is a new one.
@@ -261,10 +261,13 @@ class Answers:
             ImportError: if matplotlib is not installed.
         """
         errors, table = self._filled.errors(), self._filled.table
-        from cgp.plotting import residual_panels
+        from cgp.plotting import residual_maps, residual_panels
 
-        x, label = self._axis.drawn(table.given, table.inputs)
         names = [str(name) for name in table.names]
+        if self._axis.is_place(table.inputs):
+            places, labels, degrees = self._axis.mapped(table.inputs)
+            return residual_maps(places, errors, names=names, labels=labels, degrees=degrees, figure=figure)
+        x, label = self._axis.drawn(table.given, table.inputs)
         return residual_panels(x, errors, names=names, xlabel=label, figure=figure)
 
     def save(self, folder: str | Path) -> None:

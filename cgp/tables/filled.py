@@ -199,8 +199,7 @@ class FilledTable:
         every = titled(table.names, table.given, units)
         titles = [every[p] for p in shown]
         if axis.is_place(table.inputs):
-            east, labels, degrees = axis.directions()
-            places = table.inputs[:, [east, 1 - east]]
+            places, labels, degrees = axis.mapped(table.inputs)
             options: dict[str, Any] = {"names": titles, "labels": labels, "degrees": degrees, "figure": figure}
             return filled_maps(places, mean, sd, missing, **options)
         x, label = axis.drawn(table.given, table.inputs)
