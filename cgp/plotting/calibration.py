@@ -333,11 +333,16 @@ def _panel(
     values = np.array([score for score, _ in scores.values()])
     best = float(values.min())
     limit = best + _LIMIT * max(float(np.median(values)) - best, 1e-9)
+    low = high = best  # of what is drawn anyway, which with the margin of its axis has room for others
+    for score, error in sorted(scores.values()):
+        if score <= limit:
+            width = 2 * error if np.isfinite(error) else 0.0
+            low, high = min(low, max(score - width, least)), max(high, score + width)
+            limit = max(limit, high + ax.margins()[0] * (high - low))
     has_far = False
-    for row, (name, (score, error)) in sorted(enumerate(scores.items()), key=lambda item: item[1][1]):
+    for row, (name, (score, error)) in enumerate(scores.items()):
         colour = PALETTE[1] if name == chosen else PALETTE[0]
-        # What is drawn anyway, with the margin of its axis, has room for others.
-        if score > limit and score > ax.get_xlim()[1] and len(values) > 2:
+        if score > limit and len(values) > 2:
             ax.annotate(f"{score:.3g} →", (1, row), xycoords=("axes fraction", "data"), ha="right", va="center",
                         fontsize=7, color=colour)  # fmt: skip
             has_far = True
