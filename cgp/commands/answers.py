@@ -36,7 +36,7 @@ _LEADING = {
 ASKED = {name: "aggregate" if name in ("sums", "means") else name for name in _LEADING}
 """What of an imputer each flag asks."""
 
-_WITH_ERRORS, _ENDS = ("{}", "{} std"), ("{} low", "{} high")  # heads of a column's parts
+_WITH_ERRORS, _ENDS = ("{}", "{} std"), ("{} lower", "{} upper")  # heads of a column's parts
 
 
 def add_to(fill: Any) -> None:

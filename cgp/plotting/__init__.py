@@ -11,7 +11,7 @@ with needs_extra("plot", "cgp.plotting"):
     from cgp.plotting.curves import curves, posterior_bands, uncertainty_histograms
     from cgp.plotting.gaps import filled_table, pair_correlations, residual_panels
     from cgp.plotting.images import example_gallery, variance_map, variance_maps
-    from cgp.plotting.places import filled_maps
+    from cgp.plotting.places import filled_maps, residual_maps
     from cgp.plotting.style import COLUMN, PALETTE, WIDE, style
     from cgp.plotting.tokens import attention_matrix, text_uncertainties
 
@@ -29,6 +29,7 @@ __all__ = [
     "pair_correlations",
     "posterior_bands",
     "reliability_diagram",
+    "residual_maps",
     "residual_panels",
     "risk_coverage",
     "style",

@@ -320,7 +320,7 @@ def method_scores(
     if ahead in methods:
         looks["ahead, but not surely"] = {"color": PALETTE[0], "marker": "o", "mfc": "white"}
     if has_far:
-        looks["farther than is drawn"] = {"color": PALETTE[0], "ls": "", "marker": r"$\rightarrow$"}
+        looks["farther than is drawn"] = {"color": PALETTE[0], "ls": "", "marker": r"$\rightarrow$", "ms": 9}
     handles = [Line2D([], [], label=label, **look) for label, look in looks.items()]
     figure.legend(handles=handles, loc="outside upper right", ncols=3)
     return np.asarray(axes, dtype=np.object_)
@@ -345,9 +345,12 @@ def _panel(
     values = np.array([score for score, _ in scores.values()])
     best = float(values.min())
     limit = best + _LIMIT * max(float(np.median(values)) - best, 1e-9)
+    low = high = best  # of what is drawn anyway, which with the margin of its axis has room for others
     for score, error in sorted(scores.values()):
-        if score <= limit and np.isfinite(error):
-            limit = max(limit, score + 2 * error)  # what is drawn anyway has room for others
+        if score <= limit:
+            width = 2 * error if np.isfinite(error) else 0.0
+            low, high = min(low, max(score - width, least)), max(high, score + width)
+            limit = max(limit, high + ax.margins()[0] * (high - low))
     has_far = False
     for row, (name, (score, error)) in enumerate(scores.items()):
         colour = PALETTE[1] if name == chosen else PALETTE[0]

@@ -1,22 +1,29 @@
-"""Tables of places: maps of what was observed and what was filled."""
+"""Tables of places: maps of what was observed, what was filled, and of errors."""
 
 import math
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
 from matplotlib.figure import FigureBase
 from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 
 from cgp.plotting._arrays import Array, as_array, as_matching
-from cgp.plotting.style import GREY, INK, PALETTE, SEQUENTIAL, WIDE, new_axes, new_figure, styled
+from cgp.plotting.style import DIVERGING, GREY, INK, PALETTE, SEQUENTIAL, WIDE, new_axes, new_figure, styled
 
-__all__ = ["filled_maps"]
+__all__ = ["filled_maps", "residual_maps"]
 
 _FILLED = PALETTE[1]
 _MOST_ACROSS, _FEW_ACROSS = 5, 3
 _SIDE = 50.0  # points of a map in an inch of its width
 _COVERED = 0.15  # of a map, by dots
+_LARGEST = 2.0  # standard deviation in medians from which on dots of fills are not larger, and its inverse
+_NORMAL, _COLOURED = (
+    1.96,
+    3.0,
+)  # errors in standard deviations, the largest inside and the last with a colour of its own
 
 
 @styled
@@ -32,6 +39,8 @@ def filled_maps(
     figure: FigureBase | None = None,
 ) -> list[Axes]:
     """A map of each column: every place in the colour of its value, what was filled with a ring.
+
+    What was filled has larger dots where its standard deviation is larger; between them what was observed is pale.
 
     Args:
         places: Where the rows are (N, 2), to the east and to the north.
@@ -57,9 +66,73 @@ def filled_maps(
         '1 filled, ± 0.1'
     """
     values = as_array(values, "values", 2)
+    sd, missing = (as_matching(each, name, values.shape) for name, each in (("sd", sd), ("missing", missing)))
+    axes, size, is_small = _axes(places, values, names, labels, degrees, figure)
+    for p, ax in enumerate(axes):
+        _map(ax, np.asarray(places), values[:, p], sd[:, p], missing[:, p].astype(bool), size, small=is_small)
+    dots = {
+        "observed": (GREY, GREY),
+        "filled, ± their median standard deviation (larger: less sure)": ("white", _FILLED),
+    }
+    _legend(axes, dots)
+    return axes
+
+
+@styled
+def residual_maps(
+    places: Any,
+    residuals: Any,
+    *,
+    names: list[str],
+    labels: tuple[str, str] = ("", ""),
+    degrees: bool = False,
+    figure: FigureBase | None = None,
+) -> list[Axes]:
+    """A map of each column: every observation in the colour of its standardised error, those beyond 1.96 with a ring.
+
+    Where the fit is good 95 % are within ± 1.96, and colours have no pattern.
+
+    Args:
+        places: Where the rows are (N, 2), to the east and to the north.
+        residuals: Errors divided by their standard deviations (N, P), NaN where nothing was observed.
+        names: A name for each column.
+        labels: Names of the two directions.
+        degrees: Whether places are longitude and latitude.
+        figure: Figure or subfigure to draw in.
+
+    Returns:
+        The axes, one of each column.
+
+    Raises:
+        ValueError: If shapes disagree.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> axes = residual_maps([[0, 0], [1, 1]], [[0.1], [-2.5]], names=["a"], figure=Figure())
+        >>> axes[0].texts[0].get_text()
+        '50 % within'
+    """
+    residuals = as_array(residuals, "residuals", 2, finite=False)
+    axes, size, _ = _axes(places, residuals, names, labels, degrees, figure)
+    for ax, column in zip(axes, residuals.T, strict=True):
+        far = np.abs(column) > _NORMAL
+        for chosen, edge in ((~np.isnan(column) & ~far, "none"), (far, INK)):
+            x, y = np.asarray(places)[chosen].T
+            options: dict[str, Any] = {"cmap": DIVERGING, "vmin": -_COLOURED, "vmax": _COLOURED}
+            shown = ax.scatter(x, y, 1.5 * size, column[chosen], edgecolors=edge, linewidths=0.7, **options)
+        _bar(ax, shown)
+        seen = int((~np.isnan(column)).sum())
+        _note(ax, f"{100 * (1 - far.sum() / seen):.0f} % within" if seen else "nothing observed")
+    _legend(axes, {"error / its standard deviation": (GREY, GREY), "beyond ± 1.96": ("white", INK)})
+    return axes
+
+
+def _axes(
+    places: Any, values: Array, names: list[str], labels: tuple[str, str], degrees: bool, figure: FigureBase | None
+) -> tuple[list[Axes], float, bool]:
+    """A map for each column of values, the size of a dot, and whether maps are small."""
     count, columns = values.shape
     places = as_matching(places, "places", (count, 2))
-    sd, missing = (as_matching(each, name, values.shape) for name, each in (("sd", sd), ("missing", missing)))
     if len(names) != columns:
         raise ValueError(f"names must have {columns} entries, got {len(names)}")
     ratio = 1.0 / math.cos(math.radians(float(places[:, 1].mean()))) if degrees else 1.0
@@ -74,35 +147,47 @@ def filled_maps(
     for p in range(columns):
         first = axes[0] if axes else None
         axes.append(new_axes(figure.add_subplot(grid[p // across, p % across], sharex=first, sharey=first)))
-        size = float(np.clip(_COVERED * (_SIDE * width) ** 2 / count, 2, 16))
-        _map(axes[-1], places, values[:, p], sd[:, p], missing[:, p].astype(bool), size, small=across > _FEW_ACROSS)
         axes[-1].set_aspect(ratio)
         axes[-1].set_title(names[p], loc="left", pad=2)
         is_lowest, is_first = p + across >= columns, p % across == 0
         axes[-1].tick_params(labelbottom=is_lowest, labelleft=is_first)
         axes[-1].set(xlabel=labels[0] if is_lowest else "", ylabel=labels[1] if is_first else "")
         axes[-1].locator_params(nbins=3)
-    handles = [_dot("observed", GREY, GREY), _dot("filled, ± their median standard deviation", "white", _FILLED)]
-    figure.legend(handles=handles, loc="outside upper right", ncols=2)
-    return axes
+    return axes, float(np.clip(_COVERED * (_SIDE * width) ** 2 / count, 2, 16)), across > _FEW_ACROSS
 
 
-def _dot(label: str, face: str, edge: str) -> Line2D:
-    return Line2D([], [], ls="", marker="o", ms=4, mfc=face, mec=edge, mew=1.0, label=label)
+def _legend(axes: list[Axes], dots: dict[str, tuple[str, str]]) -> None:
+    """Colours of the faces and edges of dots, by what they are."""
+    looks: dict[str, Any] = {"ls": "", "marker": "o", "ms": 4, "mew": 1.0}
+    handles = [Line2D([], [], mfc=face, mec=edge, label=label, **looks) for label, (face, edge) in dots.items()]
+    axes[0].figure.legend(handles=handles, loc="outside upper right", ncols=2)
 
 
-def _map(ax: Axes, places: Array, values: Array, sd: Array, missing: Array, size: float, *, small: bool) -> None:
-    """Colours from the 2nd to the 98th percentile, which a few high values do not stretch."""
-    low, high = np.percentile(values, [2, 98])
-    for chosen, edge, width in ((~missing, "none", 0.0), (missing, _FILLED, 0.6 if small else 0.9)):
-        (x, y), dots = places[chosen].T, size * (1.0 if edge == "none" else 2.2)
-        options: dict[str, Any] = {"cmap": SEQUENTIAL, "vmin": low, "vmax": max(high, low + 1e-12)}
-        shown = ax.scatter(x, y, dots, values[chosen], edgecolors=edge, linewidths=width, **options)
+def _bar(ax: Axes, shown: PathCollection) -> None:
     bar = ax.figure.colorbar(shown, ax=ax, shrink=0.8, pad=0.02, aspect=18)
     bar.outline.set_visible(False)
     bar.locator = bar.ax.yaxis.get_major_locator()
     bar.ax.locator_params(nbins=4)
     bar.ax.tick_params(labelsize=6)
+
+
+def _note(ax: Axes, text: str) -> None:
+    ax.text(1.0, 1.02, text, transform=ax.transAxes, ha="right", va="bottom", fontsize=6, color=INK)
+
+
+def _map(ax: Axes, places: Array, values: Array, sd: Array, missing: Array, size: float, *, small: bool) -> None:
+    """Colours from the 2nd to the 98th percentile, which a few high values do not stretch."""
+    low, high = np.percentile(values, [2, 98])
+    options: dict[str, Any] = {"cmap": SEQUENTIAL, "vmin": low, "vmax": max(high, low + 1e-12)}
+    x, y = places[~missing].T
+    shown = ax.scatter(x, y, size, values[~missing], edgecolors="none", alpha=0.35 if missing.any() else 1.0, **options)
+    if missing.any():
+        (x, y), width = places[missing].T, 0.6 if small else 0.9
+        spread = sd[missing] / max(float(np.median(sd[missing])), 1e-300)
+        dots = 2.2 * size * spread.clip(1.0 / _LARGEST, _LARGEST)
+        shown = ax.scatter(x, y, dots, values[missing], edgecolors=_FILLED, linewidths=width, **options)
+        shown.set_path_effects([withStroke(linewidth=3.0 * width, foreground="white")])
+    _bar(ax, shown)
     number = "" if small else f"{int(missing.sum())} filled, "
     text = f"{number}± {np.median(sd[missing]):.2g}" if missing.any() else "none filled"
-    ax.text(1.0, 1.02, text, transform=ax.transAxes, ha="right", va="bottom", fontsize=6, color=INK)
+    _note(ax, text)

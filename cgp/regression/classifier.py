@@ -18,6 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.quasirandom import SobolEngine
 
+from cgp.spelling import meant
+
 from .conventions import checked_inputs, unchanged_on_error
 from .covariances.correlated import STRUCTURES, Correlated
 from .covariances.rows import dense_covariance
@@ -112,7 +114,8 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
         for name in _COUNTS:
             check_count(name, getattr(self, name), 1)
         if self.structure not in STRUCTURES and not isinstance(self.structure, Correlated):
-            raise ValueError(f"structure: expected one of {STRUCTURES} or its object, got {self.structure!r}")
+            near = meant([self.structure], STRUCTURES)
+            raise ValueError(f"structure: expected one of {STRUCTURES} or its object, got {self.structure!r}{near}")
         X, y = checked_inputs(self, X, y)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)

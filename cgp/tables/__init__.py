@@ -1,4 +1,4 @@
-"""Tables with gaps: filled, with intervals, by correlated Gaussian processes, and a referee of what fills them best."""
+"""Tables with gaps: filled, with intervals, by correlated Gaussian processes, and what fills them best."""
 
 import lazy_loader
 

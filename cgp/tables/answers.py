@@ -200,6 +200,7 @@ class Answers:
 
         Columns are alike over their lengthscales, in units of the index: gaps much longer than the longest are filled
         by the mean and by other columns. The noise of a reading is in the column's unit, or in that of its transform.
+        Correlations are as in :meth:`plot_pairs`.
 
         Returns:
             Several lines.
@@ -216,7 +217,7 @@ class Answers:
         noises = [f" {units[name]}" if name in units else "" for name in names]
         for p in self.transforms_.changed:
             if not self.transforms_.kinds[p].has_atom:  # of which the values above its end are as they are
-                noises[p] = f" in {self.transforms_.told(p).partition(',')[0]}"
+                noises[p] = f" in {self.transforms_.told(p).partition(', never')[0]}"
         titles = titled(names, table.given)
         lines = regressor._parameters.sentences(titles, noises, self._axis.spelled, names)
         if spikes := self._filled.spikes:
@@ -226,6 +227,9 @@ class Answers:
 
     def plot_pairs(self, ax: Any = None) -> Any:
         """Draw the correlation of every pair of columns, once, and how far each is behind the first.
+
+        It is that of the functions beneath the readings, without their noise and after the transforms, so mostly
+        farther from 0 than that of the readings, ``DataFrame.corr``.
 
         Args:
             ax: of matplotlib, to draw in; None is a new one.
@@ -240,10 +244,12 @@ class Answers:
         from cgp.plotting import pair_correlations
 
         lags = self._axis.described(self.regressor_.delays_[0, :, 0]) if len(self._axis.columns) < 2 else None
-        return pair_correlations(self.regressor_.correlation_, names=names, lags=lags, ax=ax)
+        ax = pair_correlations(self.regressor_.correlation_, names=names, lags=lags, ax=ax)
+        ax.set_title("without noise" + ", after transforms" * bool(self.transforms_.changed), loc="left", fontsize=8)
+        return ax
 
     def plot_residuals(self, figure: Any = None) -> list[Any]:
-        """Draw the standardised errors of every observed value, a panel for each column (:meth:`residuals`).
+        """Draw the standardised errors of every observed value, a panel, or map, for each column (:meth:`residuals`).
 
         Args:
             figure: of matplotlib, to draw in; None is a new one.
@@ -255,10 +261,13 @@ class Answers:
             ImportError: if matplotlib is not installed.
         """
         errors, table = self._filled.errors(), self._filled.table
-        from cgp.plotting import residual_panels
+        from cgp.plotting import residual_maps, residual_panels
 
-        x, label = self._axis.drawn(table.given, table.inputs)
         names = [str(name) for name in table.names]
+        if self._axis.is_place(table.inputs):
+            places, labels, degrees = self._axis.mapped(table.inputs)
+            return residual_maps(places, errors, names=names, labels=labels, degrees=degrees, figure=figure)
+        x, label = self._axis.drawn(table.given, table.inputs)
         return residual_panels(x, errors, names=names, xlabel=label, figure=figure)
 
     def save(self, folder: str | Path) -> None:

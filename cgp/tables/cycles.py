@@ -16,6 +16,7 @@ from .frames.coordinates import PERIOD_NAMES, YEAR, offered_periods
 __all__ = ["spelled", "warn_of_cycles"]
 
 _FEWEST = 14.0  # cycles in the table: one random walk of 25 seems to have ten to thirteen
+_OF_A_DAY = tuple(hours / 24.0 for hours in (12.0, 8.0, 6.0, 4.0, 3.0))  # harmonics, which tides are not near
 _NEAR = 0.02  # of a period of the calendar, which a found one is then taken for, or of a harmonic
 _UNITS = ((1.0, "D"), (1.0 / 24.0, "h"), (1.0 / 1440.0, "min"), (1.0 / 86400.0, "s"))
 
@@ -43,7 +44,7 @@ def warn_of_cycles(inputs: NDArray[np.float64], values: NDArray[np.float64], *, 
     found = [period for period in periods if any(_are_harmonics(period, line) for line in lines)]
     if is_time:
         tried = YEAR in offered_periods(inputs[:, 0], int(given.observed.sum()))
-        found = [nearest for period in found if (nearest := _nearest(period)) != YEAR or not tried]
+        found = [each for each in dict.fromkeys(map(_nearest, found)) if each != YEAR or not tried]
     if found:
         said, spans = zip(*(spelled(period, is_time=is_time) for period in found), strict=True)
         they_are = f"cycles of {' and '.join(said)} are" if len(said) > 1 else f"a cycle of {said[0]} is"
@@ -81,5 +82,5 @@ def _are_harmonics(period: float, other: float) -> bool:
 
 
 def _nearest(period: float) -> float:
-    """The period of the calendar that this one is nearly, or itself."""
-    return next((known for known in PERIOD_NAMES if abs(period / known - 1.0) <= _NEAR), period)
+    """The period of the calendar, or harmonic of a day, that this one is nearly, or itself."""
+    return next((known for known in (*PERIOD_NAMES, *_OF_A_DAY) if abs(period / known - 1.0) <= _NEAR), period)

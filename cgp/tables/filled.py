@@ -74,13 +74,13 @@ class Forecast(NamedTuple):
     """Predicted readings after the end of a table.
 
     Attributes:
-        mean: in the form of the table, with the rows that follow it.
+        value: their means, in the form of the table, with the rows that follow it.
         std: their standard deviations.
         lower: lower ends of central intervals.
         upper: upper ends.
     """
 
-    mean: Any
+    value: Any
     std: Any
     lower: Any
     upper: Any
@@ -96,12 +96,12 @@ class Forecast(NamedTuple):
         """All parts as one frame of pandas, as ``cgp fill --forecast`` writes them: ``to_frame().to_csv("next.csv")``.
 
         Returns:
-            Columns "ozone", "ozone std", "ozone low" and "ozone high" of each; a row for each that follows.
+            Columns "ozone", "ozone std", "ozone lower" and "ozone upper" of each; a row for each that follows.
 
         Raises:
             ValueError: if the table was an array.
         """
-        return one_frame({"": self.mean, " std": self.std, " low": self.lower, " high": self.upper})
+        return one_frame({"": self.value, " std": self.std, " lower": self.lower, " upper": self.upper})
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,8 +199,7 @@ class FilledTable:
         every = titled(table.names, table.given, units)
         titles = [every[p] for p in shown]
         if axis.is_place(table.inputs):
-            east, labels, degrees = axis.directions()
-            places = table.inputs[:, [east, 1 - east]]
+            places, labels, degrees = axis.mapped(table.inputs)
             options: dict[str, Any] = {"names": titles, "labels": labels, "degrees": degrees, "figure": figure}
             return filled_maps(places, mean, sd, missing, **options)
         x, label = axis.drawn(table.given, table.inputs)
@@ -465,6 +464,8 @@ def _rows_within(span: Any, step: float) -> Any:
     try:
         if isinstance(span, str) and not re.search("[a-z:]", span, re.IGNORECASE):  # 2023-06 is no span
             raise ValueError
+        if isinstance(span, str):  # pandas warns of 3d for 3D, and of 3H for 3h
+            span = re.sub(r"\b(\d+ ?)([dwH])\b", lambda found: found[1] + found[2].swapcase(), span)
         days = pd.Timedelta(span) / pd.Timedelta(days=1)
     except ValueError:
         raise ValueError(f"steps: expected a number of rows, or a span of time such as '2D', got {span!r}") from None

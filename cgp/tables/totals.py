@@ -92,13 +92,13 @@ class Aggregate(_Moments):
         """All parts as one frame of pandas, as ``cgp fill --sums`` writes them: ``to_frame().to_csv("sums.csv")``.
 
         Returns:
-            Columns such as "ozone" and "ozone std", with a level "ozone low" and "ozone high", first "absent rows" if
-            some are; a row for each bin.
+            Columns such as "ozone" and "ozone std", with a level "ozone lower" and "ozone upper", first "absent rows"
+            if some are; a row for each bin.
 
         Raises:
             ValueError: if the table was an array.
         """
-        ends = {} if self.lower is None else {" low": self.lower, " high": self.upper}
+        ends = {} if self.lower is None else {" lower": self.lower, " upper": self.upper}
         frame = one_frame({"": self.value, " std": self.std} | ends)
         if np.any(self.absent):
             frame.insert(0, "absent rows", self.absent)

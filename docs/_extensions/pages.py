@@ -50,6 +50,7 @@ GUIDES = (
     "conversion",
     "files",
     "fine-tuning",
+    "forecasts",
     "gaps",
     "gpytorch",
     "known-totals",

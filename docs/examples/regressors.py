@@ -23,6 +23,7 @@ from cgp.plotting import (
     method_scores,
     pair_correlations,
     posterior_bands,
+    residual_maps,
     residual_panels,
 )
 from cgp.regression import NUTS, CorrelatedGPRegressor
@@ -70,7 +71,7 @@ residual_panels(x[:, 0], (observed - left_out) / left_out_sd, names=["S&P 500", 
 
 # %%
 # Where rows are places, each column is a map, and what was filled has a ring. Two made-up quantities at sixty sites,
-# the second one seen at every other site:
+# the second one seen at every other site. So are the errors of what was observed:
 
 generator = np.random.default_rng(0)
 places = generator.uniform((6.0, 46.0), (9.0, 47.5), size=(60, 2))
@@ -83,6 +84,8 @@ unseen = np.isnan(sites)
 filled_sites = np.where(unseen, mean_sites, sites)
 labels = {"names": ["first", "second"], "labels": ("longitude", "latitude"), "degrees": True}
 filled_maps(places, filled_sites, unseen * sd_sites, unseen, **labels)
+left_out_sites, left_out_sd_sites = of_sites.leave_one_out()
+residual_maps(places, (sites - left_out_sites) / left_out_sd_sites, **labels)
 
 # %%
 # What was hidden says which way of filling it is better (`cgp.assess_gaps` hides values itself, and draws this):

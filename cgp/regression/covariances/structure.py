@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from gpytorch.kernels import AdditiveKernel, Kernel
 from torch import Tensor
 
+from cgp.spelling import meant
+
 if TYPE_CHECKING:
     from cgp.regression.observations import Observations
 
@@ -73,7 +75,10 @@ class Named:
         """
         found = cls._kinds[value]() if isinstance(value, str) and value in cls._kinds else value
         if not isinstance(found, cls):
-            raise ValueError(f"{cls._family}: expected one of {tuple(cls._kinds)} or its object, got {value!r}")
+            names = tuple(cls._kinds)
+            raise ValueError(
+                f"{cls._family}: expected one of {names} or its object, got {value!r}{meant([value], names)}"
+            )
         return found
 
     def content(self) -> dict[str, Any]:

@@ -132,13 +132,13 @@ class Axis(NamedTuple):
         """Whether rows ``(n, 2)`` are places: two inputs, and no times among them."""
         return inputs.shape[1] == 2 and all(coordinate.kind == "number" for coordinate in self.coordinates)
 
-    def directions(self) -> tuple[int, tuple[str, str], bool]:
-        """Which of two inputs is to the east, by their names; the names east and north; whether both are degrees."""
+    def mapped(self, inputs: Array) -> tuple[Array, tuple[str, str], bool]:
+        """Places ``(n, 2)`` to the east and north, by the inputs' names; these names; whether both are degrees."""
         names = [str(name) for name in self.columns] or ["", ""]
         kinds = [_DIRECTIONS.get(name.lower(), "") for name in names]
         east = 1 if kinds[0] in ("latitude", "north") or kinds[1] in ("longitude", "east") else 0
         degrees = {"latitude", "longitude"} == set(kinds)
-        return east, (names[east], names[1 - east]), degrees
+        return inputs[:, [east, 1 - east]], (names[east], names[1 - east]), degrees
 
     def described(self, lags: Array) -> list[str]:
         """Lags in units of the input as text, empty for no lag."""

@@ -190,7 +190,7 @@ def test_sums_of_some_columns_and_means_of_others(flags, heads, days):
     """In one file, where only one is asked for."""
     place = {name: days.with_name(name) for name in ("x.csv", "y.csv")}
     assert run(days, *(place.get(each, each) for each in flags)) == 0
-    parts = ("", " std", " low", " high") if "--interval" in flags else ("", " std")
+    parts = ("", " std", " lower", " upper") if "--interval" in flags else ("", " std")
     found = pd.read_csv(place["x.csv"], index_col=0)
     assert [*found] == [head + part for head in heads for part in parts]
     filled = pd.read_csv(days.with_name("out.csv"))
@@ -210,9 +210,9 @@ def test_sums_means_and_a_forecast_have_ends_beside_a_level(days):
         assert run(days, *answers, "--interval", *more) == 0
         for name in "smf":
             found = pd.read_csv(folder / f"{name}.csv")
-            assert [*found][1:5] == ["warm", "warm std", "warm low", "warm high"]
+            assert [*found][1:5] == ["warm", "warm std", "warm lower", "warm upper"]
             reach = 1.6449 * found["warm std"]
-            for end, sign in (("low", -1.0), ("high", 1.0)):
+            for end, sign in (("lower", -1.0), ("upper", 1.0)):
                 np.testing.assert_allclose(found[f"warm {end}"], found["warm"] + sign * reach, rtol=0.02, atol=0.02)
     assert (folder / "ends.csv").exists()
 
@@ -227,11 +227,14 @@ def test_sums_of_periods_that_lack_rows_are_empty(tmp_path, suffix):
     table.iloc[50] = np.nan
     for rows, absent in ((table, None), (table.drop(table.index[10:13]), [3, 0])):
         rows.to_csv(path)
-        for what, heads in (("--sums", ("a", "a std", "a low", "a high")), ("--means", ("a std", "a low", "a high"))):
+        for what, heads in (
+            ("--sums", ("a", "a std", "a lower", "a upper")),
+            ("--means", ("a std", "a lower", "a upper")),
+        ):
             assert run(path, what, "month", sums, "--interval", 0.95) == 0
             found = pd.read_csv(sums) if suffix == ".csv" else pd.read_excel(sums)
             assert found.get("absent rows", pd.Series(dtype=int)).tolist() == (absent or [])
-            for head in ("a", "a std", "a low", "a high"):
+            for head in ("a", "a std", "a lower", "a upper"):
                 assert found[head].isna().tolist() == [absent is not None and head in heads, False]
 
 
@@ -791,13 +794,13 @@ def test_ends_of_intervals_are_written(file, capsys):
     place = file.with_name("ends.csv")
     assert run(file, "--interval", "0.9", place, "--std", file.with_name("std.csv")) == 0
     ends, filled, std = (pd.read_csv(file.with_name(f"{name}.csv")) for name in ("ends", "out", "std"))
-    assert list(ends) == ["when", *(f"{name} {end}" for name in ("warm", "wet", "count") for end in ("low", "high"))]
-    np.testing.assert_allclose(ends["warm high"] - filled["warm"], 1.645 * std["warm"], atol=0.03)
-    assert (ends["wet low"] == ends["wet high"]).equals(readings()["wet"].notna())
+    assert list(ends) == ["when", *(f"{name} {end}" for name in ("warm", "wet", "count") for end in ("lower", "upper"))]
+    np.testing.assert_allclose(ends["warm upper"] - filled["warm"], 1.645 * std["warm"], atol=0.03)
+    assert (ends["wet lower"] == ends["wet upper"]).equals(readings()["wet"].notna())
     assert run(file, "--interval", "0.9", place, "--forecast", 2, file.with_name("next.csv")) == 0
     ahead = pd.read_csv(file.with_name("next.csv")).set_index("when")
-    assert [*ahead][:4] == ["warm", "warm std", "warm low", "warm high"]
-    np.testing.assert_allclose(ahead["warm low"], ahead["warm"] - 1.645 * ahead["warm std"], atol=0.03)
+    assert [*ahead][:4] == ["warm", "warm std", "warm lower", "warm upper"]
+    np.testing.assert_allclose(ahead["warm lower"], ahead["warm"] - 1.645 * ahead["warm std"], atol=0.03)
     for level in ("95", "high", "0"):
         assert run(file, "--interval", level, place) == 2
         assert f"--interval: expected a level between 0 and 1, such as 0.95, got '{level}'" in capsys.readouterr().err

@@ -201,3 +201,12 @@ def test_scores_within_the_error_bars_of_others_are_no_arrows():
     (ax,) = plotting.method_scores(panels, figure=Figure())
     assert [text.get_text() for text in ax.texts] == ["1.5 →"]
     assert len(ax.containers) == 4
+
+
+def test_scores_within_the_axis_as_drawn_are_no_arrows():
+    """Its margin has room, also for one that is beyond all bars."""
+    level = {name: (0.5 + 0.01 * k, 0.1) for k, name in enumerate("abc")}
+    (ax,) = plotting.method_scores({"gaps of 1": {"beyond": (0.735, 0.01)} | level}, figure=Figure())
+    assert [text.get_text() for text in ax.texts] == []
+    assert len(ax.containers) == 4
+    assert ax.get_xlim()[1] > 0.755  # and for its bar

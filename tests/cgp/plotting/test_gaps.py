@@ -5,7 +5,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.dates import date2num
 from matplotlib.figure import Figure
 
-from cgp.plotting import PALETTE, filled_maps, filled_table, pair_correlations, residual_panels
+from cgp.plotting import PALETTE, filled_maps, filled_table, pair_correlations, residual_maps, residual_panels
 
 
 def table(columns=2, rows=8):
@@ -263,6 +263,17 @@ def test_residuals_beyond_the_band_are_marked():
         residual_panels(np.arange(4), residuals, names=["a", "b"])
 
 
+def test_errors_of_places_are_maps_with_rings_beyond_the_band():
+    places, residuals = [[0, 0], [1, 0], [0, 1]], [[0.1, np.nan], [-2.5, np.nan], [np.nan, np.nan]]
+    axes = residual_maps(places, residuals, names=["a", "b"], labels=("X", "Y"), figure=Figure())
+    inside, beyond = (each.get_offsets().tolist() for each in axes[0].collections[:2])
+    assert (inside, beyond) == ([[0, 0]], [[1, 0]])
+    assert [ax.texts[0].get_text() for ax in axes] == ["50 % within", "nothing observed"]
+    assert axes[0].get_ylabel() == "Y"
+    with pytest.raises(ValueError, match=r"places must have shape \(3, 2\)"):
+        residual_maps(places[:2], residuals, names=["a", "b"])
+
+
 def test_maps_have_a_ring_where_something_was_filled():
     x, values, sd, missing = table()
     places = np.column_stack([x, x**2])
@@ -273,6 +284,12 @@ def test_maps_have_a_ring_where_something_was_filled():
     assert len(observed.get_offsets()) == 5
     np.testing.assert_allclose(filled.get_edgecolors()[0, :3], to_rgb(PALETTE[1]))
     assert not len(observed.get_edgecolors())
+    assert [ax.collections[0].get_alpha() for ax in axes] == [0.35, 1.0]  # pale between fills
+    rows = np.flatnonzero(missing[:, 0])
+    sd[rows[0]], sd[rows[1]] = 0.6, 0.4
+    sizes = filled_maps(places, values, sd, missing, names=["a", "b"])[0].collections[1].get_sizes()
+    assert sizes[0] == pytest.approx(1.5 * sizes[1])  # the less sure the larger
+    sd[rows[:2]] = 0.5
     assert [ax.texts[0].get_text() for ax in axes] == ["3 filled, ± 0.5", "none filled"]
     assert [text.get_text() for text in axes[0].figure.legends[0].get_texts()][-1].startswith("filled, ± their median")
     three = filled_maps(

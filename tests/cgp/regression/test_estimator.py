@@ -348,6 +348,7 @@ def test_long_fits_say_on_a_terminal_how_they_go(capsys, monkeypatch, seconds, t
         ({"inference": "stochastic"}, X, TRUTH, "num_inducing: expected a number"),
         ({"num_inducing": 5.5}, X, TRUTH, "num_inducing: expected an integer of at least 1"),
         ({"structure": "no"}, X, TRUTH, "structure: expected one of .*'auto'.*, got 'no'"),
+        ({"structure": "share"}, X, TRUTH, "structure: expected one of .*, got 'share'; did you mean 'shared'"),
         (
             {"kernel": "rbf"},
             np.arange(10_001.0)[:, None],

@@ -165,8 +165,8 @@ def test_what_comes_out_has_the_totals(fitted, tmp_path):
     assert (lower["rain"].iloc[GAP] > 0).all()
     assert (upper["rain"].iloc[GAP] > filled["rain"].iloc[GAP]).all()
     ahead = imputer.forecast(2)
-    assert (ahead.lower["rain"].between(0.0, ahead.mean["rain"], inclusive="neither")).all()
-    assert (ahead.upper["rain"] > ahead.mean["rain"]).all()
+    assert (ahead.lower["rain"].between(0.0, ahead.value["rain"], inclusive="neither")).all()
+    assert (ahead.upper["rain"] > ahead.value["rain"]).all()
     with pytest.raises(ValueError, match="include_noise: expected True where totals of transformed"):
         imputer.aggregate(labels, include_noise=False)
     imputer.save(tmp_path)

@@ -44,6 +44,8 @@ def test_cycles_are_said_in_units_of_the_input():
     (message,) = said(hours / 24, sines(hours, 12.42), is_time=True)
     assert "a cycle of 12.4 h is visible" in message
     assert "periods=['12.4h']" in message
+    (message,) = said(hours / 24, sines(hours, 24, 5.98), is_time=True)
+    assert "periods=['6h', '1D']" in message  # a harmonic of the day
 
 
 def test_a_year_that_a_fit_tries_is_not_said():

@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from cgp import CorrelatedGPImputer
 from cgp.regression import MAP, MultiScale, Windows
-from cgp.tables import Aggregate, read_table
+from cgp.tables import Aggregate, YeoJohnson, read_table
 from cgp.tables.frames.table import read_table as read_frame
 from cgp.tables.totals import absent_rows, bins_of
 from tests.cgp.tables.test_imputer import QUICK, frame
@@ -51,7 +51,7 @@ def test_results_print_their_parts_beside_each_other(imputer):
     """A line for each row, and below the names of the columns those of the fields; they unpack as tuples do."""
     for result, parts in (
         (imputer.aggregate("D"), ["value", "std"]),
-        (imputer.forecast(3), ["mean", "std", "lower", "upper"]),
+        (imputer.forecast(3), ["value", "std", "lower", "upper"]),
         (imputer.interval(0.8), ["lower", "upper"]),
     ):
         with pd.option_context("display.width", 160):
@@ -64,9 +64,9 @@ def test_results_print_their_parts_beside_each_other(imputer):
             np.testing.assert_allclose(values[number :: len(parts)], part.iloc[0], rtol=1e-4, atol=1e-5)
     series = frame()["a"]
     single = CorrelatedGPImputer(kernel="matern32", **QUICK).fit(series).forecast(3)
-    assert str(single).splitlines()[0].split() == ["mean", "std", "lower", "upper"] * single.mean.ndim
+    assert str(single).splitlines()[0].split() == ["value", "std", "lower", "upper"] * single.value.ndim
     of_array = CorrelatedGPImputer(kernel="matern32", **QUICK).fit(frame()[["a"]].to_numpy()).forecast(3)
-    assert str(of_array).startswith("Forecast(mean=array(")
+    assert str(of_array).startswith("Forecast(value=array(")
 
 
 def test_printed_results_leave_no_column_out(imputer):
@@ -160,10 +160,10 @@ def test_forecasts_follow_the_table(imputer):
     with pytest.raises(ValueError, match="level: expected a number between 0 and 1, got 80"):
         imputer.forecast(4, 80)
     months = frame().set_axis(pd.date_range("2020-01-31", periods=40, freq="ME"))
-    ahead = CorrelatedGPImputer(**QUICK).fit(months).forecast(2).mean
+    ahead = CorrelatedGPImputer(**QUICK).fit(months).forecast(2).value
     assert list(ahead.index) == [pd.Timestamp("2023-05-31"), pd.Timestamp("2023-06-30")]
     shuffled = frame("Europe/Zurich").iloc[np.random.default_rng(0).permutation(40)]
-    again = CorrelatedGPImputer(**QUICK).fit(shuffled).forecast(4).mean.index
+    again = CorrelatedGPImputer(**QUICK).fit(shuffled).forecast(4).value.index
     assert (again == index).all()
     assert str(again.tz) == "Europe/Zurich"
     array = CorrelatedGPImputer(**QUICK).fit(frame().to_numpy()).forecast(2).upper
@@ -204,7 +204,7 @@ def test_totals_before_they_are_complete_are_those_of_the_joint_covariance(imput
 
 def test_a_table_in_reverse_order_is_forecast_forwards():
     table = frame("Europe/Zurich")
-    index = CorrelatedGPImputer(**QUICK).fit(table.iloc[::-1]).forecast(2).mean.index
+    index = CorrelatedGPImputer(**QUICK).fit(table.iloc[::-1]).forecast(2).value.index
     assert list(index) == list(frame("Europe/Zurich", count=42).index[40:])
 
 
@@ -384,7 +384,7 @@ def test_intervals_of_sums_are_those_of_the_normal_distribution(imputer):
 def test_a_column_of_an_interval_is_found_by_its_name(imputer):
     lower, upper = imputer.interval(0.8)
     pd.testing.assert_frame_equal(imputer.interval(0.8)["b"], pd.DataFrame({"lower": lower["b"], "upper": upper["b"]}))
-    assert [*imputer.forecast(2)["b"]] == ["mean", "std", "lower", "upper"]
+    assert [*imputer.forecast(2)["b"]] == ["value", "std", "lower", "upper"]
     with pytest.raises(KeyError, match="expected a field, such as .lower, of what has no columns, got 'b'"):
         CorrelatedGPImputer(**QUICK).fit(frame().to_numpy()).interval(0.8)["b"]
 
@@ -393,7 +393,7 @@ def test_sums_become_one_frame(imputer):
     """With the heads of the command line."""
     for found, ends in ((imputer.aggregate("all"), ("", " std")), (imputer.aggregate(level=0.9), None)):
         frame = found.to_frame()
-        ends = ends or ("", " std", " low", " high")
+        ends = ends or ("", " std", " lower", " upper")
         assert [*frame] == [f"{name}{end}" for name in found.value for end in ends]
         for name in found.value:
             np.testing.assert_array_equal(frame[f"{name} std"], found.std[name])
@@ -408,9 +408,9 @@ def test_a_forecast_becomes_one_frame(imputer):
     """With the heads of sums."""
     found = imputer.forecast(2)
     frame = found.to_frame()
-    assert [*frame] == [f"{name}{end}" for name in found.mean for end in ("", " std", " low", " high")]
-    assert frame.index.equals(found.mean.index)
-    for part, end in zip(found, ("", " std", " low", " high"), strict=True):
+    assert [*frame] == [f"{name}{end}" for name in found.value for end in ("", " std", " lower", " upper")]
+    assert frame.index.equals(found.value.index)
+    for part, end in zip(found, ("", " std", " lower", " upper"), strict=True):
         np.testing.assert_array_equal(frame[f"b{end}"], part["b"])
 
 
@@ -434,6 +434,8 @@ def test_what_was_learned_is_told_in_units_of_the_table():
     assert second.startswith(
         f"b (ppb): noise of {noise:.3g} ppb; alike over {24 * imputer.regressor_.lengthscales_[0, 1, 0]:.2g} h"
     )
+    either = CorrelatedGPImputer(transforms={"a": YeoJohnson(power=0.5)}, **QUICK).fit(table).summary()
+    assert re.match(r"a: noise of \S+ in YeoJohnson\([^()]*centre=[^()]*\); alike", either)
     last = CorrelatedGPImputer(inference=MAP(max_steps=2)).fit(values).summary().splitlines()[-1]
     assert re.match(r"structures compared: coregionalised -?[\d.]+, .* \(nats, minus the log-likelihood", last)
     scales = MultiScale(num_scales=1, periods=["1D"])

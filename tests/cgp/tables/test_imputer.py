@@ -315,7 +315,7 @@ def test_rows_of_the_fit_are_known_whatever_they_come_as():
 def test_an_update_that_counts_from_nought_again_is_refused():
     table = frame().reset_index(drop=True)
     imputer = CorrelatedGPImputer(**QUICK).fit(table.iloc[:30])
-    assert np.isfinite(imputer.update(table.iloc[30:]).forecast(1).mean.to_numpy()).all()
+    assert np.isfinite(imputer.update(table.iloc[30:]).forecast(1).value.to_numpy()).all()
     with pytest.raises(ValueError, match="counts from 0 again"):
         imputer.update(table.iloc[30:].reset_index(drop=True))
 
@@ -346,7 +346,7 @@ def test_codes_after_a_fit_are_left_out_as_fit_leaves_them_out(few_windows, tmp_
     assert filled.iloc[10, 0] == -9999.0  # what was there stays
     with pytest.warns(UserWarning, match="left out as errors of measurement"):
         imputer.update(later)
-    known = imputer.forecast(3).mean
+    known = imputer.forecast(3).value
     assert ((known > 8.0) & (known < 12.0)).all(axis=None)
     imputer.save(tmp_path)
     for each in (imputer, CorrelatedGPImputer.load(tmp_path)):
@@ -505,7 +505,7 @@ def test_a_span_of_time_is_a_number_of_rows_of_a_table_of_times():
     imputer = CorrelatedGPImputer(**QUICK).fit(frame())
     for ask in (imputer.forecast, lambda steps: imputer.aggregate("D", steps=steps)):
         expected = ask(8)[0]
-        for span in ("1D", "25h", pd.Timedelta(days=1), timedelta(hours=24), np.timedelta64(24, "h")):
+        for span in ("1D", "1d", "1 d 1H", "25h", pd.Timedelta(days=1), timedelta(hours=24), np.timedelta64(24, "h")):
             pd.testing.assert_frame_equal(ask(span)[0], expected)
         for span in ("2 monts", "MS", "2023-06"):
             with pytest.raises(ValueError, match=f"or a span of time such as '2D', got '{span}'"):

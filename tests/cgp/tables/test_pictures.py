@@ -22,6 +22,7 @@ def test_an_imputer_draws_its_table():
     assert num2date(columns[0].lines[0].get_xdata()[0]).hour == table.index[0].hour
     ax = imputer.plot_pairs(ax=Figure().subplots())
     assert len(ax.texts) == 3  # pairs
+    assert ax.get_title(loc="left") == "without noise"  # as no column is transformed
 
 
 def test_the_band_of_a_transformed_column_is_its_interval():
@@ -71,7 +72,10 @@ def test_lags_are_named_in_the_units_of_time():
 def test_places_are_drawn_as_maps():
     """Longitude to the east, whatever the order of the columns."""
     table = frame().reset_index(drop=True).assign(lat=np.linspace(46, 48, 40), lon=np.linspace(6, 10, 40) ** 1.1)
-    axes = CorrelatedGPImputer(inputs=("lat", "lon"), **QUICK).fit(table).plot(figure=Figure())
+    imputer = CorrelatedGPImputer(inputs=("lat", "lon"), **QUICK).fit(table)
+    errors = imputer.plot_residuals(figure=Figure())
+    assert (errors[0].get_aspect(), errors[-1].get_xlabel()) == (pytest.approx(1 / np.cos(np.radians(47))), "lon")
+    axes = imputer.plot(figure=Figure())
     assert len(axes) == 3
     filled = axes[0].collections[1].get_offsets()
     np.testing.assert_allclose(filled, table.loc[10:14, ["lon", "lat"]])

@@ -50,8 +50,8 @@ def test_what_was_saved_fills_alike(tmp_path):
         same(again.transform(table), imputer.transform(table))
         same(again.std_, imputer.std_)
         same(again._table.given, table)
-        ahead = imputer.forecast(3).mean
-        same(again.forecast(3).mean, ahead)
+        ahead = imputer.forecast(3).value
+        same(again.forecast(3).value, ahead)
         assert again.regressor_.summary() == imputer.regressor_.summary()
 
 
@@ -66,7 +66,7 @@ def test_every_kind_of_model_is_kept(kind, tmp_path):
     for first, second in zip(again.draws(3), imputer.draws(3), strict=True):
         pd.testing.assert_frame_equal(first, second, rtol=1e-6)
     later = frame(count=44).iloc[40:]
-    forecasts = [each.update(later).forecast(2).mean for each in (again, imputer)]
+    forecasts = [each.update(later).forecast(2).value for each in (again, imputer)]
     pd.testing.assert_frame_equal(*forecasts, rtol=1e-9)
 
 

@@ -107,8 +107,8 @@ def test_a_transformed_imputer_is_that_of_the_transformed_table():
     ours.update(table.iloc[50:])
     other.update(by_hand.iloc[50:])
     mean, sd, *ends = other.forecast(3, 0.8)
-    np.testing.assert_allclose(ours.forecast(3).mean["a"], np.exp(mean["a"] + sd["a"] ** 2 / 2) - 0.1, rtol=1e-3)
-    np.testing.assert_allclose(ours.forecast(3).mean["b"], mean["b"], rtol=1e-9)
+    np.testing.assert_allclose(ours.forecast(3).value["a"], np.exp(mean["a"] + sd["a"] ** 2 / 2) - 0.1, rtol=1e-3)
+    np.testing.assert_allclose(ours.forecast(3).value["b"], mean["b"], rtol=1e-9)
     pairs = [
         *zip(ours.interval(0.8), other.interval(0.8), strict=True),
         *zip(ours.forecast(3, 0.8)[2:], ends, strict=True),
