@@ -23,7 +23,9 @@ import cgp
 torch.manual_seed(0)
 data = TensorDataset(torch.randn(1001, 5))
 known = torch.randn(100, 5)
-model = cgp.calibrate(torch.nn.Linear(5, 3), [(known, torch.arange(100) % 3)], method="temperature").model
+network = torch.nn.Linear(5, 3)
+labels = torch.where(torch.arange(100) % 5 == 0, 0, network(known).argmax(-1))  # others have a temperature of 10,000
+model = cgp.calibrate(network, [(known, labels)], method="temperature").model
 """
 
 
