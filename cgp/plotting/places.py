@@ -20,10 +20,8 @@ _MOST_ACROSS, _FEW_ACROSS = 5, 3
 _SIDE = 50.0  # points of a map in an inch of its width
 _COVERED = 0.15  # of a map, by dots
 _LARGEST = 2.0  # standard deviation in medians from which on dots of fills are not larger, and its inverse
-_NORMAL, _COLOURED = (
-    1.96,
-    3.0,
-)  # errors in standard deviations, the largest inside and the last with a colour of its own
+_NORMAL = 1.96  # standard deviations of an error that is inside
+_COLOURED = 3.0  # of the last with a colour of its own
 
 
 @styled

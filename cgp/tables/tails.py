@@ -14,7 +14,7 @@ from cgp.comparisons import LEVEL, Difference, student_reach
 from cgp.regression.posterior import Posterior
 
 from .conformal import conformal_factor, gap_labels
-from .frames.gaps import ordered_rows, runs_of
+from .frames.gaps import longest_runs, ordered_rows, runs_of
 from .frames.table import Table
 from .masking import HiddenBlocks
 
@@ -162,18 +162,13 @@ class Tails(NamedTuple):
         labels = gap_labels(table.inputs, table.missing) if self.laws else None
         for label, law in self.laws.items():
             values[labels == label] = getattr(law, name)
-        if self.few:
-            order, limits = ordered_rows(table.inputs), {each.column: each for each in self.few}
-            for column, start, stop in _long_runs(table, {each.column: each.values for each in self.few}):
-                values[order[start:stop], column] = getattr(Tail.of_looks(limits[column].looks), name)
+        order = ordered_rows(table.inputs)
+        for column, most, looks in self.few:
+            runs, law = runs_of(table.missing[order][:, [column]]), Tail.of_looks(looks)
+            for start, stop in zip(runs.starts, runs.stops, strict=True):
+                if stop - start > most:
+                    values[order[start:stop], column] = getattr(law, name)
         return values
-
-
-def _long_runs(table: Table, values: Mapping[int, int]) -> list[tuple[int, int, int]]:
-    """Columns, first rows and rows after the last, in order, of gaps of more rows than these columns have values."""
-    runs = runs_of(table.missing[ordered_rows(table.inputs)])
-    every = zip(runs.columns.tolist(), runs.starts.tolist(), runs.stops.tolist(), strict=True)
-    return [(p, start, stop) for p, start, stop in every if p in values and stop - start > values[p]]
 
 
 def few_looks(posterior: Posterior, table: Table) -> tuple[Few, ...]:
@@ -195,18 +190,14 @@ def few_looks(posterior: Posterior, table: Table) -> tuple[Few, ...]:
     """
     if table.inputs.shape[1] != 1:
         return ()
-    counts = (~table.missing).sum(axis=0)
-    longest: dict[int, tuple[int, int]] = {}
-    for p, start, stop in _long_runs(table, {p: int(n) for p, n in enumerate(counts) if n > 1}):
-        before = longest.get(p, (0, 0))
-        longest[p] = max(before, (start, stop), key=lambda run: run[1] - run[0])
+    counts = (~table.missing).sum(axis=0).tolist()
     order, found = ordered_rows(table.inputs), []
-    for p, (start, stop) in longest.items():
-        X = table.inputs[order[start:stop]]
-        size, outputs = stop - start, np.full(stop - start, p)
-        of_sum = posterior.totals(X, outputs, np.ones(size), np.zeros(size, dtype=np.int64))[1].item()
-        of_each = float(np.square(posterior.marginals(X).sd[:, p]).sum())
-        found.append(Few(p, int(counts[p]), int(counts[p]) * of_each / of_sum))
+    for p, (start, stop) in longest_runs(runs_of(table.missing[order])).items():
+        if stop - start > counts[p] > 1:
+            X, size = table.inputs[order[start:stop]], stop - start
+            of_sum = posterior.totals(X, np.full(size, p), np.ones(size), np.zeros(size, dtype=np.int64))[1].item()
+            of_each = float(np.square(posterior.marginals(X).sd[:, p]).sum())
+            found.append(Few(p, counts[p], counts[p] * of_each / of_sum))
     return tuple(each for each in found if each.looks < _MANY_LOOKS)
 
 

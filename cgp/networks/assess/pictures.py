@@ -105,7 +105,7 @@ def _draw_reliability(part: FigureBase, cells: Iterable[Any], pairs: Mapping[str
         ax.get_legend().remove()
     legend = part.legend(named.values(), named, loc="outside lower center", ncols=len(named))
     for mark in legend.findobj(lambda artist: isinstance(artist, Line2D | LineCollection)):
-        mark.set_color(GREY)  # type: ignore[attr-defined]  # of no method: shapes mean the same in every colour
+        mark.set(color=GREY)  # of no method: shapes mean the same in every colour
 
 
 def _draw_risk(part: SubFigure, report: Assessment, methods: list[str]) -> None:

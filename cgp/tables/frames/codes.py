@@ -12,7 +12,7 @@ from scipy.stats import rankdata, spearmanr
 from cgp.spelling import counted, first_of, said_times
 from cgp.warning import warn_user
 
-from .gaps import absent_between, ordered_rows, runs_of
+from .gaps import absent_between, longest_runs, ordered_rows, runs_of
 from .periods import are_set_back
 
 if TYPE_CHECKING:
@@ -147,12 +147,11 @@ def warn_of_long_gaps(table: Table, summed: Sequence[int] = ()) -> None:
     """
     if table.inputs.shape[1] != 1:
         return
-    runs, counts = runs_of(table.missing[ordered_rows(table.inputs)]), table.known.sum(axis=0)
-    longest = np.zeros_like(counts)
-    np.maximum.at(longest, runs.columns, runs.lengths)
-    columns = [p for p in np.flatnonzero((longest > counts) & (counts >= _FEW)).tolist() if p not in summed]
+    longest, counts = longest_runs(runs_of(table.missing[ordered_rows(table.inputs)])), table.known.sum(axis=0)
+    lengths = {p: stop - start for p, (start, stop) in longest.items() if p not in summed}
+    columns = [p for p, length in lengths.items() if length > counts[p] >= _FEW]
     if columns:
-        said = (f"{table.names[p]!r} has {counts[p]} values and a gap of {longest[p]} rows" for p in columns)
+        said = (f"{table.names[p]!r} has {counts[p]} values and a gap of {lengths[p]} rows" for p in columns)
         warn_user(
             f"table: {first_of(said, _NAMED)}: how far a column moves in so long a time is not seen in it, so that "
             "even intervals that allow for this can be too narrow"

@@ -15,6 +15,7 @@ __all__ = [
     "absent_between",
     "length_bin",
     "length_label",
+    "longest_runs",
     "made_runs",
     "ordered_rows",
     "row_distances",
@@ -122,6 +123,26 @@ def runs_of(missing: Booleans, *, ordered: bool = True) -> Runs:
     change = np.diff(np.pad(missing, ((1, 1), (0, 0))).astype(np.int8), axis=0).T  # (P, n + 1)
     columns, starts = np.nonzero(change == 1)
     return Runs(columns, starts, np.nonzero(change == -1)[1], len(missing))
+
+
+def longest_runs(runs: Runs) -> dict[int, tuple[int, int]]:
+    """The first row of each column's longest run, and the row after its last; the first one of several.
+
+    Args:
+        runs: of a table.
+
+    Returns:
+        By column, of those with any.
+
+    Example:
+        >>> longest_runs(runs_of(np.array([[True], [False], [True], [True], [False]])))
+        {0: (2, 4)}
+    """
+    order = np.argsort(-runs.lengths, kind="stable")
+    columns, first = np.unique(runs.columns[order], return_index=True)
+    chosen = order[first]
+    ends = zip(runs.starts[chosen].tolist(), runs.stops[chosen].tolist(), strict=True)
+    return dict(zip(columns.tolist(), ends, strict=True))
 
 
 def made_runs(num_rows: int, num_columns: int, *, ordered: bool = True) -> Runs:
