@@ -64,25 +64,25 @@ def assess(*, data: Path, count: int = 400, num_samples: int = 2) -> None:
 
 
 def words(*, out: Path = Path("docs/images/tagger-words.png")) -> None:
-    """Print the tags of some sentences, and draw the variance of each word in the last layer's attention.
+    """Print the tagger's changes of some sentences, and draw the variance of each word in the last layer's attention.
 
     Args:
         out: the picture.
     """
     model, passages = cgp.convert(host(), layers="all"), {}
-    for text in _SHOWN:
+    for number, text in enumerate(_SHOWN, 1):
         sentence = with_errors([text], tags())[0]
         (inputs, labels), *_ = batches([sentence])
         prediction = cgp.predict(model, [(inputs, labels)], 1, task="tokens")
         first = labels[0] != -100
         found = [tags()[index] for index in prediction.classes[0][first]]
-        print(" ".join(f"{w}{'' if t == '$KEEP' else f' [{t}]'}" for w, t in zip(sentence.words, found, strict=True)))
+        pairs = [(w, t.removeprefix("$REPLACE_")) for w, t in zip(sentence.words, found, strict=True) if t != "$KEEP"]
+        answer = f"{number}. The tagger changes {', '.join(f'“{w}” to “{t}”' for w, t in pairs) or 'nothing'}"
+        print(answer)
         variance = list(prediction.token_variance.values())[-1][0].mean(0)[first]
-        passages[text] = (
-            " ".join(sentence.words),
-            _by_letter(sentence.words, (variance / variance.median() - 1).clamp(min=0)),
-        )
-    axes: Any = text_uncertainties(passages, label="Variance above the median (share)")
+        above = 100 * (variance / variance.median() - 1).clamp(min=0)
+        passages[answer] = (" ".join(sentence.words), _by_letter(sentence.words, above))
+    axes: Any = text_uncertainties(passages, label="Variance above the sentence's median (%)")
     write_atomically(out, lambda aside: axes[0].figure.savefig(aside, format="png", dpi=150))
 
 
