@@ -9,23 +9,27 @@ from cgp.spelling import meant
 __all__ = ["PERIODS", "are_set_back", "meant_period", "period_of"]
 
 PERIODS = {"hour": "h", "day": "D", "week": "W", "month": "MS", "quarter": "QS", "year": "YS", "all": None}
+_LETTERS = {"h": "h", "d": "D", "w": "W"}  # that pandas has, or had, in either case
 
 
 def period_of(given: str) -> str | None:
     """What a period is called by pandas, None for all rows.
 
     Args:
-        given: a word, also in the plural and behind a number, or a frequency of pandas.
+        given: a word, also in the plural and behind a number, its letter h, d or w in either case, or a frequency of
+            pandas.
 
     Returns:
         The frequency; what is no such word is returned as it is.
 
     Example:
-        >>> period_of("month"), period_of("2 Weeks"), period_of("3h"), period_of("all")
-        ('MS', '2W', '3h', None)
+        >>> period_of("month"), period_of("2 Weeks"), period_of("3H"), period_of("1d"), period_of("all")
+        ('MS', '2W', '3h', '1D', None)
     """
     word = given.lower().lstrip("0123456789 ")
     count, name = given[: len(given) - len(word)].strip(), word.removesuffix("s")
+    if word in _LETTERS:
+        return f"{count}{_LETTERS[word]}"
     if name not in PERIODS or (count and name == "all"):
         return given
     return None if PERIODS[name] is None else f"{count}{PERIODS[name]}"

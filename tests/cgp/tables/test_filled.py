@@ -137,7 +137,7 @@ def test_totals_of_nothing_are_refused(imputer, arguments, message):
 
 @pytest.mark.filterwarnings("ignore:aggregate.*before the first row")
 def test_periods_have_the_words_of_the_command_line(imputer):
-    for word, frequency in (("day", "D"), ("months", "MS"), ("all", None)):
+    for word, frequency in (("day", "D"), ("months", "MS"), ("all", None), ("1d", "D"), ("12H", "12h")):
         pd.testing.assert_frame_equal(imputer.aggregate(word).value, imputer.aggregate(frequency).value)
 
 
