@@ -162,12 +162,12 @@ def _left_out(report: Assessment) -> list[str]:
     return [f"What takes fits or draws was not compared: {call} does it all the same."] if report.left_out else []
 
 
-def _excess(report: Assessment) -> Difference:
-    """How much more the network as trained claims than it reaches; of values, nothing."""
-    trained = next(iter(report.outcomes.values()))
-    if not isinstance(trained, LabelledScores):
+def _excess(report: Assessment, method: str | None = None) -> Difference:
+    """How much more the network as trained, or a method, claims than it reaches; of values, nothing."""
+    outcome = next(iter(report.outcomes.values())) if method is None else report.outcomes[method]
+    if not isinstance(outcome, LabelledScores):
         return Difference(0.0, 0.0)
-    return Difference.of_groups(trained.confidence - trained.correct, report.groups)
+    return Difference.of_groups(outcome.confidence - outcome.correct, report.groups)
 
 
 def _is_further(report: Assessment, method: str) -> bool:
@@ -175,8 +175,7 @@ def _is_further(report: Assessment, method: str) -> bool:
     names = method, next(iter(report.scores))
     after, before = (report.confidences[name] - report.correct[name] for name in names)
     apart = np.sign(after.mean()) * after - np.sign(before.mean()) * before
-    is_wrong = _is_wrong(Difference.of_groups(after, report.groups))
-    return is_wrong and Difference.of_groups(apart, report.groups).exceeds(_LEAST_CLAIM, 2.0)
+    return _is_wrong(_excess(report, method)) and Difference.of_groups(apart, report.groups).exceeds(_LEAST_CLAIM, 2.0)
 
 
 def _is_wrong(excess: Difference) -> bool:
@@ -240,9 +239,11 @@ def _as_it_is(report: Assessment, change: Difference) -> str:
     is_wrong, is_feared = _is_wrong(excess), report.is_clear(name, bounded=False)
     use = f"Use the model as it is{f', although its claims are too {_side(excess)[1]}' if is_wrong else ''}"
     changes = f"{_in_nats(change)}{_why_not(-change, report.errors_needed(name))}"
+    apply, said = f"report.apply(model, {name!r})", [f"{use}: {plain} changes its NLL by {changes}."]
+    is_mended = is_wrong and not _is_wrong(_excess(report, name)) and not change.exceeds(0.0, 2.0)
+    mended = [f"Where its claims count more than its NLL, {apply} mends them, with the same answers."] * is_mended
     if not (is_wrong or is_feared) or 0.0 <= -change.mean <= LEAST_NATS:
-        return f"{use}: {plain} changes its NLL by {changes}."
-    said = [f"{use}: {plain} changes its NLL by {changes}."]
+        return " ".join([*said, *mended])
     if is_wrong:
         claim, fitted = report.confidences[name].mean(), f"{report.choices[name].parameter:.3g}"
         found = "are too few to say that" if change.mean < 0.0 else "do not show that"
@@ -253,9 +254,9 @@ def _as_it_is(report: Assessment, change: Difference) -> str:
             "But no answer here is both sure and wrong; the few that labels can miss could cost more than that gain."
         )
     if change.mean >= 0.0:
-        return " ".join([*said, "More labels may make it clear."])
-    takes = f"report.apply(model, {name!r}) takes {'the risk' if is_feared else 'it as a guess'}"
-    return " ".join([*said, f"{_more(report, name, -change)}, and {takes}."])
+        return " ".join([*said, "More labels may make it clear.", *mended])
+    takes = f", and {apply} takes the risk" if is_feared and not mended else ""
+    return " ".join([*said, f"{_more(report, name, -change)}{takes}.", *mended])
 
 
 def _labels(report: Assessment, count: int | None = None) -> str:

@@ -181,7 +181,8 @@ CLEAR, UNCLEAR = (-0.01, 0.006), (-0.01, 0.0062)  # at 5 %, one-sided, whatever 
 HIGH = "Use the model as it is, although its claims are too high:"  # the fixture's, by 2.9 ± 1.2 points
 AS_IS = f"{HIGH} a temperature changes its NLL by"
 TOO_FEW = f"{HIGH} these 400 labels are too few to say that a temperature lowers the NLL. The likeliest, 1.25, claims"
-GUESS = "would make it clear, if the gain stays, and report.apply(model, 'temperature') takes it as a guess."
+MENDED = "report.apply(model, 'temperature') mends them, with the same answers."
+MENDS = f"Where its claims count more than its NLL, {MENDED}"
 FALLS = "and the NLL falls by"
 SCALED = f"{FALLS} 0.0300 ± 0.0100 nats.\nBeyond a temperature,"
 
@@ -205,7 +206,7 @@ SCALED = f"{FALLS} 0.0300 ± 0.0100 nats.\nBeyond a temperature,"
         ),
         ([(0.0, 1e-6)], BETTER, "temperature", f"{SCALED} the posterior (NLL less than 0.0001 nats) shows no gain."),
         ([HARM], BETTER, "temperature", f"{SCALED} the posterior (NLL +0.0760 ± 0.0309 nats) is worse."),
-        ([LEVEL, LEVEL], UNCLEAR, "as trained", f"{GUESS}\nBeyond a t"),
+        ([LEVEL, LEVEL], UNCLEAR, "as trained", f"would make it clear, if the gain stays. {MENDS}\nBeyond a t"),
         ([], UNCLEAR, "as trained", TOO_FEW),
         ([], UNCLEAR, "as trained", "and changes it by -0.0100 ± 0.0062 nats, which may be chance. About"),
         (
@@ -217,7 +218,7 @@ SCALED = f"{FALLS} 0.0300 ± 0.0100 nats.\nBeyond a temperature,"
         ([], HARM, "as trained", "and changes it by +0.0760 ± 0.0309 nats. More labels may make it clear."),
         ([LEVEL, LEVEL], CLEAR, "temperature", f"{FALLS} 0.0100 ± 0.0060 nats."),
         ([], BETTER, "temperature", f"{FALLS} 0.0300 ± 0.0100 nats."),
-        ([], SMALL, "as trained", f"{AS_IS} -0.0010 ± 0.0001 nats, which is below 0.002 nats."),
+        ([], SMALL, "as trained", f"{AS_IS} -0.0010 ± 0.0001 nats, which is below 0.002 nats. {MENDS}"),
         ([], (-1e-6, 0.0), "as trained", f"{AS_IS} less than 0.0001 nats."),
     ],
 )
