@@ -413,6 +413,7 @@ def _of_zeros(known: Any) -> list[str]:
 
 def _advice(report: Any, limits: dict[str, str], logits: str, answers: _Answers, places: tuple[str, str]) -> list[str]:
     """What to do, in numbers, with the places of further ones and of answers."""
+    from cgp.networks.guarantees.conformal import values_needed
     from cgp.networks.predict.method import RATE, rate_of
 
     lines = _of_temperature(report.choices["temperature"].parameter, logits) if report.method == "temperature" else []
@@ -421,9 +422,13 @@ def _advice(report: Any, limits: dict[str, str], logits: str, answers: _Answers,
         lines.insert(0, f"But {places[1]} answers new inputs by the network {_TRAINED}: {why}.")
     elif report.method not in (_TRAINED, report.task.parameter):
         lines.append(f"{places[1]} answers new inputs {said_by(answers.method)}.")
+    rate = rate_of(len(limits))
     for name, limit in limits.items():
-        share = f"{100 * rate_of(len(limits)):.3g} %"
-        lines.append(f"Flag inputs whose {name} is above {limit}: {share} of the labelled ones are.")
+        if limit == "inf":
+            needed = f"{values_needed(rate)} labels would be needed by {counted(len(limits), 'detector')}"
+            lines.append(f"No input can be flagged by its {name}: at least {needed}, there are {report.num_inputs}.")
+            continue
+        lines.append(f"Flag inputs whose {name} is above {limit}: at most {100 * rate:.3g} % of the labelled ones are.")
         if report.fitted[name].parts:
             lines[-1] += " It is a sum in standard deviations."
         if report.fitted[name].parts or report.fitted[name].needs_train:

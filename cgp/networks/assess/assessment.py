@@ -156,6 +156,7 @@ class Assessment:
         if isinstance(way, Posterior):
             changed = way.widened(changed, factor)
         settings = Settings(used, {name: _relative(self.fitted[name], factor) for name in names})
+        settings.warn_of_silent("report.apply")
         if not self.task.has_classes:
             head = self.task.has_distribution and not way.needs_train
             settings = replace(settings, scale=parameter.cpu(), task=self.task.name, has_variance_head=head)

@@ -146,7 +146,7 @@ def _wide(logits: Tensor) -> Tensor:
 def has_amplitude(module: nn.Module) -> bool:
     """Whether a module holds the amplitude of a posterior, which its mean does not change with."""
     moves_mean = isinstance(module, PriorAmplitude) and not module.regresses
-    return isinstance(module._parameters.get("log_amplitude"), nn.Parameter) and not moves_mean
+    return isinstance(getattr(module, "log_amplitude", None), nn.Parameter) and not moves_mean
 
 
 def with_amplitudes(model: nn.Module, factor: float) -> nn.Module:

@@ -32,7 +32,7 @@ REPLACED = "replaced_parameters"
 def unwrapped(module: Any) -> Any:
     """The active module inside a wrapper of peft's ``modules_to_save``; any other module is returned unchanged."""
     parts = getattr(module, "_modules", {})
-    if not {"original_module", "modules_to_save"} <= parts.keys():
+    if not {"original_module", "modules_to_save"} <= set(parts.keys()):  # a list, of TorchScript
         return module
     active = [name for name in module.active_adapters if name in parts["modules_to_save"]]
     return parts["original_module"] if module.disable_adapters or not active else parts["modules_to_save"][active[0]]

@@ -144,7 +144,7 @@ def set_logit_temperature(model: nn.Module, temperature: float) -> None:
     for module in keeping:  # a new tensor: copies share the old one
         setattr(module, _TEMPERATURE, torch.full_like(getattr(module, _TEMPERATURE), temperature))
     if not keeping:
-        setattr(model, _TEMPERATURE, float(temperature))
+        vars(model)[_TEMPERATURE] = float(temperature)  # of a traced module setattr is the original's
     keep_weights(model, None)
 
 

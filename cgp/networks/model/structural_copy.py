@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
+from copy import copy
 from types import MethodType
 from typing import Any
 
@@ -38,7 +39,8 @@ def structural_copy(model: nn.Module) -> nn.Module:
 
     Changes of the copy's modules (attributes, modes, hooks, replaced methods) do not affect the model; changes of its
     tensors do. References among the modules (lists, bound methods, partial functions) point into the copy. Compiled
-    modules are copied uncompiled. TorchScript modules are shared, not copied.
+    modules are copied uncompiled. TorchScript modules inside a model are shared, not copied; a model that is one itself is
+    copied as a whole.
 
     Args:
         model: any module.
@@ -53,6 +55,8 @@ def structural_copy(model: nn.Module) -> nn.Module:
         (True, True)
     """
     model = uncompiled(model)
+    if isinstance(model, torch.jit.ScriptModule):
+        return copy(model)
     originals = {id(module): uncompiled(module) for module in model.modules()}
     copies: dict[int, nn.Module] = {}
     for original in originals.values():
@@ -61,12 +65,12 @@ def structural_copy(model: nn.Module) -> nn.Module:
             copies[id(original)] = original if scripted else object.__new__(type(original))
     copies.update({key: copies[id(original)] for key, original in originals.items()})
     for original in originals.values():
-        copy = copies[id(original)]
-        if copy is not original:
+        copied = copies[id(original)]
+        if copied is not original:
             # A copy first, in one step: other threads may train the model.
             attributes = {name: _mapped(value, copies) for name, value in vars(original).copy().items()}
             attributes.pop("_compiled_call_impl", None)
-            vars(copy).update(attributes)
+            vars(copied).update(attributes)
     return copies[id(model)]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from cgp.networks.guarantees.conformal import values_needed
 from cgp.networks.guarantees.guarantees import Source
 from cgp.networks.model.blocks import stochastic_layers
 from cgp.networks.model.fingerprints import logit_temperature, modules_with_temperature
@@ -20,7 +21,7 @@ from cgp.networks.model.repeated import check_apart, keys_of
 from cgp.networks.model.shared_prefix import SharedPrefix
 from cgp.networks.model.structural_copy import structural_copy, uncompiled
 from cgp.networks.tasks import Task
-from cgp.spelling import meant
+from cgp.spelling import counted, meant
 from cgp.warning import is_inside_cgp, warn_user
 
 from .readout import GPReadout, ReadoutPrediction
@@ -205,6 +206,17 @@ class Settings:
         """The scores above which predictions flag an input (:attr:`cgp.Prediction.flags`), by detectors' names."""
         rate = rate_of(len(self.detectors))
         return {name: detector.threshold(rate) for name, detector in self.detectors.items()}
+
+    def warn_of_silent(self, caller: str) -> None:
+        """Warn of detectors that flag nothing, as so many of them together have seen too few inputs."""
+        rate = rate_of(len(self.detectors))
+        if silent := [name for name, limit in self.limits.items() if limit == float("inf")]:
+            advice = "; fewer detectors need fewer: detectors=[...]" if len(self.detectors) > 1 else ""
+            warn_user(
+                f"{caller}: expected at least {counted(values_needed(rate), 'labelled input')} for "
+                f"{counted(len(self.detectors), 'detector')}, got {len(self.detectors[silent[0]].known)}: no input is "
+                f"flagged by {' or '.join(silent)}{advice}"
+            )
 
 
 def rate_of(count: int) -> float:

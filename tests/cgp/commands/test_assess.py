@@ -85,7 +85,7 @@ def test_representation_and_strangers_are_scored(saved, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "GP read-out + temperature" in printed
     flagged = next(part for part in printed.split("\n\n") if part.startswith("Flag inputs whose "))
-    assert "5 % of the labelled ones are" in " ".join(flagged.split())
+    assert "at most 5 % of the labelled ones are" in " ".join(flagged.split())
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -412,6 +412,11 @@ def test_several_detectors_share_the_rate_of_flags(saved, monkeypatch, capsys):
     printed = " ".join(capsys.readouterr().out.split())
     assert printed.count("2.5 % of the labelled ones are.") == 2
     assert "All together flag at most 5 % of inputs like the labelled ones." in printed
+    assert commands.main(["assess", str(saved("few.npz", 36)), "--ood", str(far)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    few = "No input can be flagged by its energy: at least 39 labels would be needed by 2 detectors, there are 36."
+    assert few in printed
+    assert "inf" not in printed.partition("AUROC")[0]
 
 
 def test_calls_of_a_sentence_become_flags():

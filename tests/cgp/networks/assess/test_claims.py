@@ -9,7 +9,7 @@ import torch
 from scipy.stats import beta, binom, t
 from torch import nn
 
-from cgp import Detector, assess
+from cgp import Detector, assess, predict
 from cgp.comparisons import LEVEL, Difference
 from cgp.networks.assess.claims import (
     best_detector,
@@ -271,3 +271,30 @@ def test_groups_have_the_mean_of_their_values():
     alone, largest = of_groups(values, np.arange(4))
     np.testing.assert_array_equal(alone, values)
     assert largest == 1.0
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning", "ignore:`torch.jit:FutureWarning")
+@pytest.mark.parametrize("make", [torch.jit.script, lambda model: torch.jit.trace(model, torch.zeros(2, 4))])
+def test_torchscript_is_assessed_and_not_changed(make):
+    """A copy as a whole predicts by the temperature; the network itself stays as trained."""
+    torch.manual_seed(0)
+    plain = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+    x, network = torch.randn(300, 4), make(plain)
+    y = torch.multinomial((0.3 * plain(x)).softmax(-1), 1)[:, 0]
+    report, expected = (assess(model, [(x, y)]) for model in (network, plain))
+    assert report.scores["temperature"] == pytest.approx(expected.scores["temperature"], rel=1e-5)
+    advised = report.apply(network, "temperature")
+    assert predict(advised, x).method.startswith("temperature ")
+    assert predict(network, x).method == "as trained"
+
+
+def test_detectors_of_too_few_labels_say_that_they_flag_nothing():
+    """Two at 5 % together need 39 labels, one 19."""
+    torch.manual_seed(0)
+    logits = 2.0 * torch.randn(36, 4)
+    y = torch.multinomial(logits.softmax(-1), 1)[:, 0]
+    report = assess(Calibrated(), [(logits, y)], ood={"flat": 0.01 * torch.randn(40, 4)})
+    message = r"report.apply: expected at least 39 labelled inputs for 2 detectors, got 36: no input is flagged by e.* or"
+    with pytest.warns(UserWarning, match=message):
+        report.apply(Calibrated(), None, ["energy", "entropy"])
+    report.apply(Calibrated(), None, ["energy"])
