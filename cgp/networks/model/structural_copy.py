@@ -39,8 +39,8 @@ def structural_copy(model: nn.Module) -> nn.Module:
 
     Changes of the copy's modules (attributes, modes, hooks, replaced methods) do not affect the model; changes of its
     tensors do. References among the modules (lists, bound methods, partial functions) point into the copy. Compiled
-    modules are copied uncompiled. TorchScript modules inside a model are shared, not copied; a model that is one itself is
-    copied as a whole.
+    modules are copied uncompiled. TorchScript modules inside a model are shared, not copied; one that is the model
+    is copied as a whole.
 
     Args:
         model: any module.
