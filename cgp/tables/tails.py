@@ -51,6 +51,11 @@ class Tail(NamedTuple):
         r"""Its standard deviation :math:`s\sqrt{\nu / (\nu - 2)}`."""
         return self.scale / float(np.sqrt(1.0 - 2.0 / self.freedom))
 
+    @property
+    def reach(self) -> float:
+        """Where its interval of 95 % ends."""
+        return self.scale * _reach(self.freedom)
+
     def log_density(self, errors: Array) -> Array:
         """Of errors, of any shape."""
         z = errors / self.scale
@@ -113,7 +118,7 @@ class Tail(NamedTuple):
     def _likeliest(cls, errors: Array, least: float) -> Self:
         """The most likely law whose 95 % interval reaches at least so far, the Gaussian if there is none."""
         laws = [cls(), *(cls(float(scale), freedom) for freedom in _FREEDOMS for scale in _SCALES)]
-        wide = [law for law in laws if law.scale * _reach(law.freedom) >= least * (1.0 - _ROUNDING)]
+        wide = [law for law in laws if law.reach >= least * (1.0 - _ROUNDING)]
         return max(wide, key=lambda law: float(law.log_density(errors).mean()), default=cls())
 
 
@@ -142,7 +147,7 @@ class Tails(NamedTuple):
 
     Attributes:
         laws: by class.
-        few: of series with gaps of more rows than they have values, whose law is that of so many looks.
+        few: of series with gaps of more rows than they have values, whose law is that of so many looks if it is wider.
     """
 
     laws: Mapping[str, Tail]
@@ -159,15 +164,18 @@ class Tails(NamedTuple):
 
     def _at(self, table: Table, name: str) -> Array:
         values = np.full(table.missing.shape, getattr(Tail(), name))
-        labels = gap_labels(table.inputs, table.missing) if self.laws else None
+        if not (self.laws or self.few):
+            return values
+        labels, order = gap_labels(table.inputs, table.missing), ordered_rows(table.inputs)
         for label, law in self.laws.items():
             values[labels == label] = getattr(law, name)
-        order = ordered_rows(table.inputs)
         for column, most, looks in self.few:
-            runs, law = runs_of(table.missing[order][:, [column]]), Tail.of_looks(looks)
+            runs = runs_of(table.missing[order, column : column + 1])
             for start, stop in zip(runs.starts, runs.stops, strict=True):
-                if stop - start > most:
-                    values[order[start:stop], column] = getattr(law, name)
+                rows = order[start:stop]
+                learned = self.laws.get(labels[rows[0], column], Tail())
+                if stop - start > most and (law := Tail.of_looks(looks)).reach > learned.reach:
+                    values[rows, column] = getattr(law, name)
         return values
 
 
@@ -190,14 +198,18 @@ def few_looks(posterior: Posterior, table: Table) -> tuple[Few, ...]:
     """
     if table.inputs.shape[1] != 1:
         return ()
-    counts = (~table.missing).sum(axis=0).tolist()
-    order, found = ordered_rows(table.inputs), []
-    for p, (start, stop) in longest_runs(runs_of(table.missing[order])).items():
-        if stop - start > counts[p] > 1:
-            X, size = table.inputs[order[start:stop]], stop - start
-            of_sum = posterior.totals(X, np.full(size, p), np.ones(size), np.zeros(size, dtype=np.int64))[1].item()
-            of_each = float(np.square(posterior.marginals(X).sd[:, p]).sum())
-            found.append(Few(p, counts[p], counts[p] * of_each / of_sum))
+    counts, order = (~table.missing).sum(axis=0), ordered_rows(table.inputs)
+    longest = longest_runs(runs_of(table.missing[order])).items()
+    gaps = {p: order[start:stop] for p, (start, stop) in longest if stop - start > counts[p] > 1}
+    if not gaps:
+        return ()
+    rows, sizes = np.concatenate([*gaps.values()]), [len(gap) for gap in gaps.values()]
+    outputs, sums = (np.repeat(each, sizes) for each in ([*gaps], np.arange(len(gaps))))
+    inputs, places = np.unique(table.inputs[rows], axis=0, return_inverse=True)
+    variances = np.square(posterior.marginals(inputs).sd[places.reshape(-1), outputs])
+    of_sums = posterior.totals(table.inputs[rows], outputs, np.ones(len(rows)), sums)[1]
+    looks = counts[[*gaps]] * np.bincount(sums, variances) / of_sums
+    found = (Few(p, int(counts[p]), float(each)) for p, each in zip(gaps, looks, strict=True))
     return tuple(each for each in found if each.looks < _MANY_LOOKS)
 
 

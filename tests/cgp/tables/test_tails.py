@@ -179,6 +179,25 @@ def test_looks_are_as_many_as_the_covariance_of_the_gap_says(regressor, table):
     assert (few.column, few.values) == (0, 30)
     assert few.looks == pytest.approx(30.0 * np.trace(covariance) / covariance.sum(), rel=1e-6)
     assert few_looks(posterior, numbers) == ()
+    values[10:380, 1] = np.nan
+    posterior = regressor.posterior_.given(~np.isnan(values))
+    both = few_looks(posterior, numbers._replace(values=values))
+    covariance = posterior.covariance(np.arange(10.0, 380.0)[:, None])[1][:, 1, :, 1]
+    assert [(few.column, few.values) for few in both] == [(0, 30), (1, 26)]  # a gap of four is beside the long one
+    assert both[1].looks == pytest.approx(26.0 * np.trace(covariance) / covariance.sum(), rel=1e-6)
+
+
+@pytest.mark.parametrize(("learned", "looks"), [(Tail(1.5, 4.0), 25.0), (Tail(1.01), 2.0)])
+def test_the_wider_law_of_a_long_gap_counts(table, learned, looks):
+    """Of the one that hidden blocks taught, and that of few looks."""
+    numbers, _ = read_table(table, None)
+    values = numbers.values.copy()
+    values[5:105, 0] = np.nan
+    numbers = numbers._replace(values=values)
+    label = gap_labels(numbers.inputs, numbers.missing)[50, 0]
+    tails = Tails({label: learned}, (Few(0, 60, looks),))
+    wider = max(learned, Tail.of_looks(looks), key=reach)
+    assert tails.freedoms(numbers)[50, 0] == wider.freedom
 
 
 def test_a_gap_longer_than_all_that_a_series_shows_has_wider_intervals():
