@@ -37,6 +37,7 @@ __all__ = [
 Array = NDArray[Any]
 
 _FEWER = 0.9  # of the rows that a bin has usually
+_AS_GAPS = "table.asfreq(...) before the fit makes them gaps, which are filled"
 _NAMED = 4  # bins that a warning names
 
 
@@ -168,7 +169,8 @@ def absent_rows(table: Table, bins: Bins, by: Any, times: Any) -> NDArray[np.int
     if frequency is None:
         same = first == last
         counts += np.bincount(first[same], absent[beside][same], len(counts)).astype(np.int64)
-        _warn_of_absent(bins, "bins", np.union1d(first, last), int(absent.sum()), 0)
+        _warn_of_absent(bins, "bins", np.unique(first[same]), int(absent[beside][same].sum()), 0)
+        _warn_of_unlabelled(bins, np.unique([first[~same], last[~same]]), int(absent[beside][~same].sum()))
         return counts
     step = (times[order[-1]] - times[order[0]]) / int((further + 1).sum())
     ends = _absent_beyond(frequency, bins.labels, times[order[[0, -1]]], step)
@@ -207,7 +209,7 @@ def _warn_of_absent(bins: Bins, called: str, short: NDArray[np.int64], within: i
         return
     names = ", ".join(said_times(bins.labels[number] for number in short[:_NAMED]))
     what = counted(within + beyond, "row is absent", "rows are absent")
-    cures = ["table.asfreq(...) before the fit makes them gaps, which are filled"] if within else []
+    cures = [_AS_GAPS] if within else []
     if beyond:
         which = f"{beyond} of them" if within else "they"
         cures.append(
@@ -217,6 +219,16 @@ def _warn_of_absent(bins: Bins, called: str, short: NDArray[np.int64], within: i
         f"aggregate: {what}, in or beside the {called} {names}{', …' if len(short) > _NAMED else ''}, and sums that "
         f"lack some are NaN, as are errors of means: {'; '.join(cures)}"
     )
+
+
+def _warn_of_unlabelled(bins: Bins, near: NDArray[np.int64], count: int) -> None:
+    """Say how many rows are absent between rows of different bins, of which they could be any."""
+    if count:
+        names = ", ".join(said_times(bins.labels[number] for number in near[:_NAMED]))
+        warn_user(
+            f"aggregate: {counted(count, 'row is absent', 'rows are absent')} between rows of different bins, such as "
+            f"{names}: whose they are is not known, and sums are of the rows that are there; {_AS_GAPS}"
+        )
 
 
 def warn_of_uneven_bins(bins: Bins) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from cgp.spelling import meant
 
-__all__ = ["beside", "column_of", "is_name", "one_frame"]
+__all__ = ["beside", "check_heads", "column_of", "is_name", "one_frame"]
 
 
 def beside(result: Any, further: dict[str, Any] | None = None) -> str:
@@ -101,7 +102,7 @@ def one_frame(parts: dict[str, Any]) -> Any:
         A frame with a column for each part of each column.
 
     Raises:
-        ValueError: if they are of no table of pandas.
+        ValueError: if they are of no table of pandas, or two parts would have one name.
 
     Example:
         >>> import pandas as pd
@@ -116,5 +117,22 @@ def one_frame(parts: dict[str, Any]) -> Any:
     import pandas as pd
 
     frames = {end: part if hasattr(part, "columns") else part.to_frame() for end, part in parts.items()}
-    names = next(iter(frames.values()))
-    return pd.DataFrame({f"{name}{end}": part[name] for name in names for end, part in frames.items()})
+    pairs = [(name, end) for name in next(iter(frames.values())) for end in frames]
+    check_heads([f"{name}{end}" for name, end in pairs])
+    return pd.DataFrame({f"{name}{end}": frames[end][name] for name, end in pairs})
+
+
+def check_heads(heads: Sequence[str]) -> None:
+    """Refuse parts of columns of which two would have one name.
+
+    Args:
+        heads: the name of each.
+
+    Raises:
+        ValueError: if one occurs twice, such as "a std" of the columns "a" and "a std".
+    """
+    if twice := [head for head in dict.fromkeys(heads) if heads.count(head) > 1]:
+        raise ValueError(
+            f"table: expected columns that are not called as the parts of another are, got two parts {twice[0]!r}: "
+            "rename such a column"
+        )

@@ -154,7 +154,7 @@ def warn_of_long_gaps(table: Table, summed: Sequence[int] = ()) -> None:
         said = (f"{table.names[p]!r} has {counts[p]} values and a gap of {lengths[p]} rows" for p in columns)
         warn_user(
             f"table: {first_of(said, _NAMED)}: how far a column moves in so long a time is not seen in it, so that "
-            "even intervals that allow for this can be too narrow"
+            "even wide intervals can be too narrow"
         )
 
 

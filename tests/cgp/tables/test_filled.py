@@ -266,6 +266,9 @@ def test_sums_without_some_rows_say_so():
     found = absent.aggregate("MS", weights=np.ones(58))
     assert (found.std["a"] > 0).tolist() == [False, True]
     assert found.value["a"].notna().all()
+    labels = table.drop(days[10:13]).index.day_of_week
+    with pytest.warns(UserWarning, match="3 rows are absent between rows of different bins, such as 0, 4: whose they"):
+        assert absent.aggregate(labels).value["a"].notna().all()
     CorrelatedGPImputer(**QUICK).fit(table).aggregate("MS")
     CorrelatedGPImputer(**QUICK).fit(table.set_index(days + pd.to_timedelta(np.arange(61) % 7, "h"))).aggregate("MS")
 
@@ -412,6 +415,9 @@ def test_a_forecast_becomes_one_frame(imputer):
     assert frame.index.equals(found.value.index)
     for part, end in zip(found, ("", " std", " lower", " upper"), strict=True):
         np.testing.assert_array_equal(frame[f"b{end}"], part["b"])
+    called = found.value.rename(columns={"b": "a std"})
+    with pytest.raises(ValueError, match="expected columns that are not called as .*, got two parts 'a std': rename"):
+        Aggregate(called, called).to_frame()
 
 
 def test_columns_of_one_name_are_refused():
