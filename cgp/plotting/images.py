@@ -67,18 +67,21 @@ def variance_maps(
     """A table of variance maps, each column in units of its own, the inputs in the first column.
 
     Columns can be heads or layers, whose variances have no common unit: each is divided by its median over the images;
-    where one image has several rows, such as layers with their heads, each map by its own.
+    where one image has several rows, such as layers with their heads, each map by its own. So units and colours are of
+    the images that are passed. To compare figures, divide all by the medians of one, and pass ``relative=False`` and
+    ``scale="log"``; ``axes[0, 1].images[0].set_clim(low, high)`` then sets the colours of all maps of a figure.
 
     Args:
         images: One image, shown in the first row, or R images, one per row; each as in `variance_map`.
         variance: Variances of the patches, (K, h, w) for one row or (R, K, h, w).
         rows: Names of the rows.
-        columns: Names of the K columns after the first; by default heads, as `Prediction.patch_variance` has them.
+        columns: Names of the K columns after the first; by default heads, as `Prediction.patch_variance` has them, of
+            whatever layer: ``[f"layer 2, head {head}" for head in range(1, 5)]`` says which.
         relative: Whether variances are divided by medians; False shows them as they are, on one scale.
         scale: Scale of the colours, "linear" or "log"; by default logarithmic of ratios to medians, so that a single
             patch far above them leaves the others apart, and otherwise linear. A logarithmic one spans four decades at
             most.
-        label: Name of the colour bar; by default what is shown.
+        label: Name of the colour bar; by default what is shown. Of a logarithmic scale it ends in "(log scale)".
         figure: Figure or subfigure to draw in; by default a new one of two columns' width.
 
     Returns:
@@ -178,7 +181,7 @@ def example_gallery(
             title = f"{_name(predictions[index])}{sure}{true}"
             size = min(8.0, 8.0 * _FITTING / max(map(len, title.split("\n"))))  # such as beside "automobile (0.16)"
             look: dict[str, Any] = {"color": PALETTE[1] if wrong else INK, "fontsize": size}
-            ax.set_title(title, pad=3, linespacing=1.1, parse_math=False, **look)
+            ax.set_title(title, pad=3, parse_math=False, **look)
         axes[row, 0].set_ylabel(name)
     if probabilities is not None:
         figure.supxlabel("in brackets: probability of the predicted class", fontsize=7)
@@ -260,7 +263,8 @@ def _show_variance(ax: Axes, image: Array, grid: Array, norm: Normalize, beside:
 
 
 def _finish_bar(bar: Any, label: str) -> None:
-    bar.set_label(label)
-    if isinstance(bar.norm, LogNorm):
+    is_log = isinstance(bar.norm, LogNorm)
+    bar.set_label(f"{label} (log scale)" if is_log else label)
+    if is_log:
         log_ticks(bar.ax.yaxis, *bar.ax.get_ylim())
     bar.outline.set_visible(False)

@@ -468,7 +468,7 @@ def about_detection(detection: Mapping[str, Mapping[str, Detection]], chosen: Ma
         verdicts.setdefault(_verdict(detectors, chosen[name], needed), []).append(name)
     said = [_of_sets(kind, score, {n: detection[n] for n in names}) for (kind, score), names in verdicts.items()]
     if comparisons > 1 and any(kind == "unsure" for kind, _ in verdicts):
-        said.append(f"The best of {comparisons} comparisons is surely above by {needed:.1f} errors.")
+        said.append(f"To be sure, the best of {comparisons} comparisons has to be {needed:.1f} standard errors above.")
     return said
 
 

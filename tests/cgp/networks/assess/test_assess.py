@@ -556,7 +556,7 @@ def test_the_best_of_many_comparisons_has_to_stand_out_further(report):
     many = detectors((0.022, 0.01)) | {f"score {i}": Detection(0.8, 0.4, Difference(0.0, 1.0), 1, 99) for i in range(7)}
     changed = dataclasses.replace(report, detection={"noise": many})
     assert changed.detectors == {"noise": None}
-    said = "The best of 8 comparisons is surely above by 2.5 errors."
+    said = "To be sure, the best of 8 comparisons has to be 2.5 standard errors above."
     assert changed.sentence.splitlines()[-1] == said
     assert dataclasses.replace(report, detection=sets).sentence.count(said) == 1  # of eight sets
 
