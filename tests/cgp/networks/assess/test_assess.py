@@ -583,7 +583,7 @@ def test_the_picture_shows_the_recommended_methods(report):
     assert ends[:, 0] == pytest.approx([0.78, 0.82])  # twice the error
 
 
-def test_the_best_score_is_drawn_where_none_is_advised_and_legends_look_alike(report):
+def test_the_best_score_is_drawn_where_none_is_advised(report):
     """The score that the sentence names was missing, and the first one full in the legend only."""
     sets = {"noise": detectors((0.03, 0.014)), "far": detectors((0.0, 0.01), (0.02, 0.02))}
     panel = dataclasses.replace(report, detection=sets).plot().axes[-1]
