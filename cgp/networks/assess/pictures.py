@@ -61,7 +61,7 @@ def _beside_detectors(report: Assessment, methods: list[str], new: Callable[...,
     """Reliability above; risk by coverage and the detectors below, as high as their rows and legend need it."""
     detection, advised = report.detection, [*filter(None, report.detectors.values())]
     first = next(iter(next(iter(detection.values()))))
-    best = [max(scores, key=lambda name, of=scores: of[name].auroc) for scores in detection.values()]
+    best = [max(scores.items(), key=lambda each: each[1].auroc)[0] for scores in detection.values()]
     (one, *more) = detection
     shown = [*dict.fromkeys((first, *advised, *(best if more else [])))]
     least, rows = (_SET, [*detection]) if more else (_SCORE, [*detection[one]])

@@ -193,7 +193,8 @@ def maps(*, out: Path = Path("docs/images/dinov2-maps.png")) -> None:
     maps = torch.stack([_relative(prediction.patch_variance(layer).mean(1)) for layer in _LAYERS], 1)
     figure = Figure(figsize=(7.0, 8.4), layout="constrained")
     look: Any = {"columns": [f"layer {layer + 1}" for layer in _LAYERS], "relative": False}
-    for part, rows in zip(figure.subfigures(2, 1), (slice(3), slice(3, 6)), strict=True):  # of a photograph each
+    parts = figure.subfigures(2, 1, squeeze=False)[:, 0]
+    for part, rows in zip(parts, (slice(3), slice(3, 6)), strict=True):  # of a photograph each
         label = "Variance / its median on the whole photograph"
         axes = variance_maps(shown[rows], maps[rows], rows=names[rows], label=label, figure=part, **look)
         axes[0, 1].images[0].set_clim(maps.min(), maps.max())
