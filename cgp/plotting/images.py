@@ -1,6 +1,7 @@
 """Uncertainty shown on images."""
 
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ __all__ = ["example_gallery", "variance_map", "variance_maps"]
 SCALES = ("linear", "log")
 _EXAMPLES, _FITTING = 6, 14  # images of a row, and letters of a title that leave a gap to the next
 _MOST_LINED = 16  # patches to a side, between which lines leave something of the image
-_SAID = 0.18  # inches, of a line of words
+_SAID, _LETTER = 0.18, 0.068  # inches, of a line of words, and of a letter of a bar's name
 _BESIDE = 1.06  # of an image's width: from its left edge to that of the map beside it
 
 
@@ -123,7 +124,7 @@ def variance_maps(
     for ax, title in zip(axes[0], ["input", *columns], strict=True):
         ax.set_title(title)
     bar = figure.colorbar(shown, ax=axes.ravel().tolist(), pad=0.02, fraction=0.04, aspect=12 * num_rows)
-    _finish_bar(bar, label)
+    _finish_bar(bar, label, round((cell + 0.06) * num_rows / _LETTER))
     return axes
 
 
@@ -262,9 +263,11 @@ def _show_variance(ax: Axes, image: Array, grid: Array, norm: Normalize, beside:
     return shown
 
 
-def _finish_bar(bar: Any, label: str) -> None:
+def _finish_bar(bar: Any, label: str, letters: int | None = None) -> None:
+    """The name of a bar, in lines of so many letters."""
     is_log = isinstance(bar.norm, LogNorm)
-    bar.set_label(f"{label} (log scale)" if is_log else label)
+    named = f"{label} (log scale)" if is_log else label
+    bar.set_label(named if letters is None else "\n".join(wrap(named, letters)))
     if is_log:
         log_ticks(bar.ax.yaxis, *bar.ax.get_ylim())
     bar.outline.set_visible(False)

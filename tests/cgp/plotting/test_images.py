@@ -7,6 +7,7 @@ from matplotlib.colors import LogNorm, to_rgb
 
 from cgp.plotting import example_gallery, variance_map, variance_maps
 from cgp.plotting._arrays import as_image
+from tests.cgp.helpers import is_whole
 
 GREY = np.linspace(0, 1, 64).reshape(8, 8)
 COLOUR = np.random.default_rng(0).random((8, 6, 3))
@@ -113,7 +114,12 @@ def test_figures_have_one_scale_by_common_units_and_limits():
         axes[0, 1].images[0].set_clim(0.1, 10.0)
     colours = [[ax.images[0].to_rgba(np.array([0.5, 2.0])) for ax in axes[0, 1:]] for axes in shown]
     np.testing.assert_array_equal(colours, np.broadcast_to(colours[0][0], np.shape(colours)))
-    assert all(axes[0, 0].figure.axes[-1].get_ylabel() == "Predictive variance (log scale)" for axes in shown)
+    assert all(axes[0, 0].figure.axes[-1].get_ylabel() == "Predictive variance\n(log scale)" for axes in shown)
+    assert all(is_whole(axes[0, 0].figure) for axes in shown)  # a bar of one row is short
+
+
+def test_the_name_of_a_bar_is_whole_beside_one_row_of_maps():
+    assert is_whole(variance_maps(GREY, np.ones((4, 2, 2)) + np.eye(2))[0, 0].figure)
 
 
 def test_gallery_is_sorted_and_marks_errors():
