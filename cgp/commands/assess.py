@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from cgp.spelling import as_share, counted, meant
 
-from .assessed import AS_SAVED, Answering, InSets, said_by, write_answers
+from .assessed import AS_SAVED, Answering, InSets, how_many, said_by, write_answers
 from .terminal import check_extras, check_files, check_pictures, check_places, folded, write_picture
 
 __all__ = ["EXAMPLES", "add_to", "run"]
@@ -163,6 +163,7 @@ def run(parsed: argparse.Namespace) -> None:
         found = replace(network.predicted(answers.model, part), limits=numbers)
         sets = None if parsed.sets is None else found.sets(parsed.sets, held_out=answers.known)
         write_answers(parsed.answer[1], found, answers.method, answering, sets, known.classes, part.beside)
+        sys.stdout.write(f"\n{how_many(parsed.answer[1], found, answering)}\n")
 
 
 def _read(parsed: argparse.Namespace) -> list[Any]:

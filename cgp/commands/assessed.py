@@ -9,8 +9,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from cgp.atomic_files import write_aside
+from cgp.spelling import counted
 
-__all__ = ["AS_SAVED", "Answering", "InSets", "said_by", "write_answers"]
+__all__ = ["AS_SAVED", "Answering", "InSets", "how_many", "said_by", "write_answers"]
 
 AS_SAVED = "as saved"
 """What the logits of a file are that holds them."""
@@ -37,6 +38,10 @@ class Answering(NamedTuple):
     def of(self) -> str:
         """What has to be above the threshold."""
         return f"the largest probability, {said_by(self.method)}"
+
+    def answered(self, found: Any) -> Any:
+        """Whether each input of a prediction is answered, ``(N,)``."""
+        return found.confidence.double() > self.threshold
 
     def entry(self) -> dict[str, Any]:
         """What a report in numbers has of it."""
@@ -71,6 +76,16 @@ def said_by(method: str) -> str:
     return method if method == "as trained" else f"by the {method}"
 
 
+def how_many(path: Path, found: Any, answering: Answering | None) -> str:
+    """How many inputs a table of answers has, how many of them are answered, and how many flagged."""
+    inputs = counted(len(found), "input")
+    if answering is not None:
+        inputs = f"{int(answering.answered(found).sum())} of {inputs}"
+    flags = [each.tolist() for each in found.flags.values()]
+    flagged = f", and flags {sum(map(any, zip(*flags, strict=True)))}" if flags else ""
+    return f"{path.name} answers {inputs}{flagged}."
+
+
 def write_answers(
     path: Path,
     found: Any,
@@ -96,7 +111,7 @@ def write_answers(
     columns |= {"confidence": found.confidence.double().tolist(), "method": [method] * len(classes)}
     columns |= {name: flags.int().tolist() for name, flags in found.flags.items()}
     if answering is not None:
-        columns["withheld"] = (~(found.confidence.double() > answering.threshold)).int().tolist()
+        columns["withheld"] = (~answering.answered(found)).int().tolist()
     if sets is not None:
         between = "; " if any(" " in name for name in names) else " "
         columns["set"] = [between.join(map(str, _named(row.nonzero()[:, 0].tolist(), names))) for row in sets]

@@ -100,7 +100,7 @@ def _binned(confidence: Array, correct: NDArray[np.bool_], bins: int) -> tuple[A
 
 def _points(ax: Axes, mean: Array, accuracy: Array, counts: Array) -> None:
     """Points with intervals, and hollow ones of bins that hold next to nothing; on the frame they are whole."""
-    few, (low, high) = counts < _FEW, _wilson(accuracy, counts)
+    few, (low, high) = counts < _FEW, wilson(accuracy, counts)
     colour = ax.plot([], [])[0].get_color()  # the next of the axes
     ax.lines[-1].remove()
     look: dict[str, Any] = {"fmt": "o", "color": colour, "lw": 1.1, "zorder": 3, "clip_on": False}
@@ -111,7 +111,7 @@ def _points(ax: Axes, mean: Array, accuracy: Array, counts: Array) -> None:
         ax.errorbar(mean[few], accuracy[few], mfc="white", label=f"< {_FEW} inputs", **look)
 
 
-def _wilson(rate: Array, count: Array) -> tuple[Array, Array]:
+def wilson(rate: Array, count: Array) -> tuple[Array, Array]:
     """Wilson's 95 % interval of shares among so many."""
     width = _Z**2 / count
     half = _Z * np.sqrt(rate * (1 - rate) / count + width / (4 * count))
@@ -191,7 +191,7 @@ def risk_coverage(
         if key == (highlight or next(iter(groups))):
             of = "95 % interval" if highlight or len(groups) == 1 else f"95 % interval, of {key} only"
             band: dict[str, Any] = {"x": shares, "color": look["color"], "label": of}
-            low, high = _wilson(risk, kept)
+            low, high = wilson(risk, kept)
     most = max(float(risk.max()) for risk in risks)
     top = max(1.2 * most or 0.05, min(1.02 * float(high.max()), _MOST_ABOVE * most))
     ax.fill_between(y1=low, y2=high, where=high <= top, alpha=0.15, lw=0, zorder=0.4, **band)  # last in the legend

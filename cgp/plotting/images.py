@@ -1,6 +1,7 @@
 """Uncertainty shown on images."""
 
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ __all__ = ["example_gallery", "variance_map", "variance_maps"]
 SCALES = ("linear", "log")
 _EXAMPLES, _FITTING = 6, 14  # images of a row, and letters of a title that leave a gap to the next
 _MOST_LINED = 16  # patches to a side, between which lines leave something of the image
-_SAID = 0.18  # inches, of a line of words
+_SAID, _LETTER = 0.18, 0.068  # inches, of a line of words, and of a letter of a bar's name
 _BESIDE = 1.06  # of an image's width: from its left edge to that of the map beside it
 
 
@@ -67,18 +68,21 @@ def variance_maps(
     """A table of variance maps, each column in units of its own, the inputs in the first column.
 
     Columns can be heads or layers, whose variances have no common unit: each is divided by its median over the images;
-    where one image has several rows, such as layers with their heads, each map by its own.
+    where one image has several rows, such as layers with their heads, each map by its own. So units and colours are of
+    the images that are passed. To compare figures, divide all by the medians of one, and pass ``relative=False`` and
+    ``scale="log"``; ``axes[0, 1].images[0].set_clim(low, high)`` then sets the colours of all maps of a figure.
 
     Args:
         images: One image, shown in the first row, or R images, one per row; each as in `variance_map`.
         variance: Variances of the patches, (K, h, w) for one row or (R, K, h, w).
         rows: Names of the rows.
-        columns: Names of the K columns after the first; by default heads, as `Prediction.patch_variance` has them.
+        columns: Names of the K columns after the first; by default heads, as `Prediction.patch_variance` has them, of
+            whatever layer: ``[f"layer 2, head {head}" for head in range(1, 5)]`` says which.
         relative: Whether variances are divided by medians; False shows them as they are, on one scale.
         scale: Scale of the colours, "linear" or "log"; by default logarithmic of ratios to medians, so that a single
             patch far above them leaves the others apart, and otherwise linear. A logarithmic one spans four decades at
             most.
-        label: Name of the colour bar; by default what is shown.
+        label: Name of the colour bar; by default what is shown. Of a logarithmic scale it ends in "(log scale)".
         figure: Figure or subfigure to draw in; by default a new one of two columns' width.
 
     Returns:
@@ -120,7 +124,7 @@ def variance_maps(
     for ax, title in zip(axes[0], ["input", *columns], strict=True):
         ax.set_title(title)
     bar = figure.colorbar(shown, ax=axes.ravel().tolist(), pad=0.02, fraction=0.04, aspect=12 * num_rows)
-    _finish_bar(bar, label)
+    _finish_bar(bar, label, round((cell + 0.06) * num_rows / _LETTER))
     return axes
 
 
@@ -178,7 +182,7 @@ def example_gallery(
             title = f"{_name(predictions[index])}{sure}{true}"
             size = min(8.0, 8.0 * _FITTING / max(map(len, title.split("\n"))))  # such as beside "automobile (0.16)"
             look: dict[str, Any] = {"color": PALETTE[1] if wrong else INK, "fontsize": size}
-            ax.set_title(title, pad=3, linespacing=1.1, parse_math=False, **look)
+            ax.set_title(title, pad=3, parse_math=False, **look)
         axes[row, 0].set_ylabel(name)
     if probabilities is not None:
         figure.supxlabel("in brackets: probability of the predicted class", fontsize=7)
@@ -259,8 +263,11 @@ def _show_variance(ax: Axes, image: Array, grid: Array, norm: Normalize, beside:
     return shown
 
 
-def _finish_bar(bar: Any, label: str) -> None:
-    bar.set_label(label)
-    if isinstance(bar.norm, LogNorm):
+def _finish_bar(bar: Any, label: str, letters: int | None = None) -> None:
+    """The name of a bar, in lines of so many letters."""
+    is_log = isinstance(bar.norm, LogNorm)
+    named = f"{label} (log scale)" if is_log else label
+    bar.set_label(named if letters is None else "\n".join(wrap(named, letters)))
+    if is_log:
         log_ticks(bar.ax.yaxis, *bar.ax.get_ylim())
     bar.outline.set_visible(False)

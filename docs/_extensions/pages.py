@@ -161,7 +161,7 @@ def write(page: Path) -> None:
 
 def _folded(text: str) -> str:
     """Long sentences on several lines; tables stay as they are. The comparison does not see white space."""
-    lines = [line if "  " in line else textwrap.fill(line, 140, break_on_hyphens=False) for line in text.splitlines()]
+    lines = [line if "  " in line else textwrap.fill(line, 120, break_on_hyphens=False) for line in text.splitlines()]
     return "\n".join(lines) + "\n"
 
 

@@ -96,7 +96,7 @@ variance_maps(
 # --------------------
 # Heads look at different things, and are unsure of different things.
 
-variance_maps(covered, relative(0)[1], **look)
+variance_maps(covered, relative(0)[1], columns=[f"layer 1, head {head}" for head in range(1, 5)], **look)
 
 # %%
 # One map by itself

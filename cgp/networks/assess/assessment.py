@@ -31,7 +31,7 @@ from cgp.networks.tasks import Task
 from cgp.networks.tasks.metrics import LabelledScores, ValueErrors
 from cgp.spelling import counted, meant
 
-from .claims import LEAST_NATS, Detection, Sets, are_enough, best_detector, tells_nothing
+from .claims import LEAST_NATS, Detection, Sets, are_enough, best_detector, num_comparisons, tells_nothing
 from .words import about_detection, about_methods, meanings, tables
 from .written import write
 
@@ -244,7 +244,7 @@ class Assessment:
         the best of all scores on all sets times DeLong's error, and whose AUROC is as clearly above one half. Sets of
         fewer than 20 inputs have none.
         """
-        comparisons = sum(len(scores) - 1 for scores in self.detection.values())
+        comparisons = num_comparisons(self.detection)
         return {name: best_detector(scores, comparisons) for name, scores in self.detection.items()}
 
     @property
@@ -358,9 +358,10 @@ class Assessment:
 
         Returns:
             A figure with a panel of reliability per method, one of risk by coverage and, where there are other inputs,
-            one of the AUROC with twice DeLong's error of the first score and of all that ``detectors`` names, each in a
-            colour and shape of its own in every report; of one set, of all scores by name. Of values, a panel with the
-            share inside central intervals against the nominal share, by method.
+            one of the AUROC with twice DeLong's error of the first score, of all that ``detectors`` names and of the
+            best of each set, each in a colour and shape of its own in every report; of one set, of all scores by name.
+            Where prediction sets were compared, one of their coverage, with their classes on average. Of values, a
+            panel with the share inside central intervals against the nominal share, by method.
         """
         with needs_extra("plot", "Assessment.plot"):
             from .pictures import drawn

@@ -37,6 +37,7 @@ __all__ = [
     "harm_seen",
     "labels_needed",
     "least_mean",
+    "num_comparisons",
     "of_groups",
     "tells_nothing",
 ]
@@ -98,6 +99,11 @@ class Sets(NamedTuple):
     coverage: float
     size: float
     singles: float
+
+
+def num_comparisons(detection: Mapping[str, Mapping[str, Detection]]) -> int:
+    """How many scores are compared with the first one, over all sets."""
+    return sum(len(scores) - 1 for scores in detection.values())
 
 
 def best_detector(detectors: Mapping[str, Detection], comparisons: int) -> str | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from cgp.networks.detect.detector import DETECTORS, FURTHER
 
-from .claims import Detection
+from .claims import COVERAGE, Detection
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,16 +61,21 @@ def _beside_detectors(report: Assessment, methods: list[str], new: Callable[...,
     """Reliability above; risk by coverage and the detectors below, as high as their rows and legend need it."""
     detection, advised = report.detection, [*filter(None, report.detectors.values())]
     first = next(iter(next(iter(detection.values()))))
-    shown, (one, *more) = [*dict.fromkeys((first, *advised))], detection
+    best = [max(scores.items(), key=lambda each: each[1].auroc)[0] for scores in detection.values()]
+    (one, *more) = detection
+    shown = [*dict.fromkeys((first, *advised, *(best if more else [])))]
     least, rows = (_SET, [*detection]) if more else (_SCORE, [*detection[one]])
     around = _BARE + _LINE * (len(shown) + 1 if more else 2)
     height = max(_BELOW, around + max(least, len(more) and 0.08 * len(shown)) * len(rows))
-    figure = new(figsize=(_WIDTH * len(methods), _ABOVE + height), layout="constrained")
+    panels = 2 + bool(report.sets)
+    figure = new(figsize=(_WIDTH * max(len(methods), panels), _ABOVE + height), layout="constrained")
     above, below = figure.subfigures(2, 1, height_ratios=(_ABOVE, height), squeeze=False)[:, 0]
     cells = above.subplots(1, len(methods))
     _draw_reliability(above, cells, {name: (report.confidences[name], report.correct[name]) for name in methods})
-    left, right = below.subfigures(1, 2)  # names in one leave the other its width
+    left, right, *rest = below.subfigures(1, panels)  # names in one leave the other its width
     _draw_risk(left, report, methods)
+    for part in rest:
+        _draw_sets(part, report)
     ax = right.subplots()
     _draw_detectors(ax, detection, shown, report.detectors)
     ax.set(yticks=range(len(rows)), yticklabels=map(_in_lines, rows), ylim=(len(rows) - 0.5, -0.5), xlim=(None, _MOST))
@@ -78,14 +83,17 @@ def _beside_detectors(report: Assessment, methods: list[str], new: Callable[...,
 
 
 def _alone(report: Assessment, methods: list[str], new: Callable[..., Figure]) -> Figure:
-    """Reliability and risk by coverage in a row, or of three methods in a square."""
-    rows = 1 + (len(methods) > 2)
-    columns = (len(methods) + rows) // rows
+    """Reliability, risk by coverage and sets in a row, or of more than three panels in two."""
+    panels = len(methods) + 1 + bool(report.sets)
+    rows = 1 + (panels > 3)
+    columns = -(-panels // rows)
     figure = new(figsize=(_WIDTH * columns, _ABOVE * rows + 2 * _LINE), layout="constrained")
     cells = figure.subfigures(rows, columns, squeeze=False).ravel()
     pairs = {name: (report.confidences[name], report.correct[name]) for name in methods}
     _draw_reliability(figure, [cell.subplots() for cell in cells[: len(methods)]], pairs)
     _draw_risk(cells[len(methods)], report, methods)
+    if report.sets:
+        _draw_sets(cells[len(methods) + 1], report)
     return figure
 
 
@@ -117,6 +125,27 @@ def _draw_risk(part: SubFigure, report: Assessment, methods: list[str]) -> None:
     _head(ax, "Errors among the surest answers", len(ax.legend(**_OVER).get_texts()))
 
 
+def _draw_sets(part: SubFigure, report: Assessment) -> None:
+    """The share of sets that hold the label, with its interval and the target, and how large they are, by score."""
+    from cgp.plotting.calibration import wilson
+    from cgp.plotting.style import GREY, INK, percent
+
+    ax = part.subplots()
+    ax.axvline(COVERAGE, color=GREY, ls="--", lw=0.9, label="target", zorder=1)
+    shares = np.array([found.coverage for found in report.sets.values()])
+    low, high = wilson(shares, np.full(len(shares), report.num_labels))
+    ends = np.stack([shares - low, high - shares]).clip(min=0)  # of rounding
+    ax.errorbar(shares, range(len(shares)), xerr=ends, ls="", marker="o", color=INK, label="95 % interval")
+    names = [f"{_in_lines(name)}\n{found.size:.2f} classes" for name, found in report.sets.items()]
+    ax.set(
+        yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.5, -0.5), xlabel="Sets that hold the label"
+    )
+    percent(ax.xaxis)
+    ax.tick_params(axis="y", length=0)
+    ax.legend(ncols=2, loc="lower left", bbox_to_anchor=(0.0, 1.0))
+    _head(ax, "Prediction sets, classes on average", 1)
+
+
 def _head(ax: Axes, title: str, lines: int) -> None:
     """The title of a panel above its legend of so many lines, where titles are without one."""
     ax.set_title(title, loc="left", va="bottom", pad=72.0 * _LINE * lines + 8.0, parse_math=False)
@@ -135,12 +164,15 @@ def as_image(report: Assessment) -> str:
 def _draw_detectors(
     ax: Axes, detection: Mapping[str, Mapping[str, Detection]], shown: list[str], advised: Mapping[str, str | None]
 ) -> None:
-    """AUROC with two errors: a row for each set, the advised scores full, or of one set for each score, others grey."""
+    """AUROC with two errors: a row for each set, what is advised full, or of one set for each score, others grey."""
+    from matplotlib.ticker import MaxNLocator
+
     from cgp.plotting.style import GREY, PALE, PALER
 
     one, *more = detection
     ax.axvline(_CHANCE, color=PALER, lw=0.9, label="chance", zorder=1)
     ax.set_xlabel("AUROC ± 2 standard errors")
+    ax.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2.5, 5, 10]))  # with one at chance
     if not more:
         _draw_scores(ax, detection[one], shown, [*filter(None, advised.values())])
         _head(ax, f"{_DETECTION}:{' ' if len(one) <= _BESIDE else chr(10)}{_in_lines(one)}", 1)
@@ -157,6 +189,9 @@ def _draw_detectors(
                 others[name][row] = scores[name].auroc
         ax.axhline(place + 0.5, color=PALE, lw=0.6)
     for name, found in marks.items():
+        if len(others[name]) == len(found):  # open in the legend, too
+            _mark(ax, found, _look(name) | {"mfc": "white"}, _in_lines(name))
+            continue
         _mark(ax, found, _look(name), _in_lines(name))
         ax.plot([*others[name].values()], [*others[name]], **_look(name) | _OPEN)
     if any(others.values()):

@@ -12,7 +12,16 @@ from cgp.networks.methods.temperature_scaling import ASKED, USELESS
 from cgp.networks.tasks.metrics import LabelledScores
 from cgp.spelling import counted
 
-from .claims import COVERAGE, FEWEST_INPUTS, FEWEST_LABELS, FEWEST_WRONG, LEAST_NATS, Detection, labels_needed
+from .claims import (
+    COVERAGE,
+    FEWEST_INPUTS,
+    FEWEST_LABELS,
+    FEWEST_WRONG,
+    LEAST_NATS,
+    Detection,
+    labels_needed,
+    num_comparisons,
+)
 
 if TYPE_CHECKING:
     from .assessment import Assessment
@@ -35,10 +44,27 @@ _MEANINGS = {
     "fpr95": "share of your inputs that is flagged where 95 % of the others are: less is better",
     "sets": "sets of classes: the share that holds the label, their classes on average, the share with one",
 }
+_NAMES = {  # by what rows of the tables have in their names
+    "temperature": "one number that divides the logits",
+    "scale": "one factor of the variance, for each output",
+    "posterior": "Gaussian processes in place of attention, whose draws are averaged: the likeliest, or the "
+    "widest that the labels allow",
+    "GP read-out": "a Gaussian process on what the last layer reads, in its place",
+    "dropout": "the network's own, left on: its draws are averaged",
+    "1 - confidence": "one minus the largest probability, which the other scores are compared with",
+    "entropy": "how far the probabilities are spread over the classes",
+    "energy": "large where no class has a large logit",
+    "Mahalanobis": "distance from the nearest class of the training data, in what the last layer reads",
+    "GP variance": "how unsure the read-out is: large far from the training data, in what the last layer reads",
+    "epistemic": "how far the draws of the widest posterior disagree",
+}
 _PICTURES = {
     "Reliability": "accuracy in bins of confidence: below the diagonal they are overconfident, above it underconfident",
     "Errors among the surest answers": "error rate where the least sure are withheld; the temperature is that of all "
     "labels",
+    "AURC": "area under that curve, the error rate on average over all shares of answers: less is better",
+    "Detection of other inputs": "AUROC of scores, with twice their standard errors; full where one is advised",
+    "Prediction sets": "share of the sets that hold the label, with a 95 % interval, and their classes on average",
     "Values inside central intervals": "below the diagonal intervals are too narrow, above it too wide",
 }
 
@@ -86,9 +112,17 @@ def meanings(report: Assessment) -> dict[str, str]:
     columns = {name: name for name in (_COLUMNS if report.correct else _OF_VALUES)}
     against = {f"NLL against {next(iter(report.scores))}": "change of the nll, ± its standard error"}
     against = against if report.has_enough_labels else {}
-    panels = {name: text for name, text in _PICTURES.items() if name.startswith("Values") != bool(report.correct)}
+    rows = [*report.scores, *(score for scores in report.detection.values() for score in scores)]
+    names = {name: text for name, text in _NAMES.items() if any(name in row for row in rows)}
+    panels = (
+        ["Reliability", "Errors among the surest answers", "AURC"]
+        if report.correct
+        else ["Values inside central intervals"]
+    )
+    panels += ["Detection of other inputs"] if report.detection else []
+    panels += ["Prediction sets"] if report.sets else []
     said = [{shown: _MEANINGS[name] for name, shown in part.items()} for part in (columns, measures)]
-    return said[0] | against | said[1] | panels
+    return said[0] | against | said[1] | names | {name: _PICTURES[name] for name in panels}
 
 
 def headline(report: Assessment) -> str:
@@ -430,19 +464,26 @@ def _listed(values: Sequence[float], form: str) -> str:
 def about_detection(detection: Mapping[str, Mapping[str, Detection]], chosen: Mapping[str, str | None]) -> list[str]:
     """The detectors to use, for sets of other inputs by name; those of one verdict together, a line for each."""
     verdicts: dict[tuple[str, str], list[str]] = {}
+    needed = critical_value(comparisons := num_comparisons(detection))
     for name, detectors in detection.items():
-        verdicts.setdefault(_verdict(detectors, chosen[name]), []).append(name)
-    return [_of_sets(kind, score, {n: detection[n] for n in names}) for (kind, score), names in verdicts.items()]
+        verdicts.setdefault(_verdict(detectors, chosen[name], needed), []).append(name)
+    said = [_of_sets(kind, score, {n: detection[n] for n in names}) for (kind, score), names in verdicts.items()]
+    if comparisons > 1 and any(kind == "unsure" for kind, _ in verdicts):
+        said.append(f"To be sure, the best of {comparisons} comparisons has to be {needed:.1f} standard errors above.")
+    return said
 
 
-def _verdict(detectors: Mapping[str, Detection], score: str | None) -> tuple[str, str]:
-    """The verdict on detecting a set, and the score it refers to."""
+def _verdict(detectors: Mapping[str, Detection], score: str | None, needed: float) -> tuple[str, str]:
+    """The verdict on detecting a set, and the score it refers to; a gain needs so many errors to be sure."""
     if next(iter(detectors.values())).num_inputs < FEWEST_INPUTS:
         return "few", ""
     if score is not None:
         return "use", score
     best = max(detectors, key=lambda name: detectors[name].auroc)
-    return "level" if detectors[best].is_right(critical_value(len(detectors))) else "none", best
+    if not detectors[best].is_right(critical_value(len(detectors))):
+        return "none", best
+    gain = detectors[best].gain
+    return "plain" if gain.mean <= 0.0 else "small" if gain.exceeds(0.0, needed) else "unsure", best
 
 
 def _higher(scores: Mapping[str, Detection], score: str, plain: str) -> str:
@@ -464,7 +505,7 @@ def _of_sets(kind: str, score: str, sets: Mapping[str, Mapping[str, Detection]])
     if kind == "none":
         best = plain if score == plain else f"the {written}"
         return f"No score tells {which} from in-distribution inputs: the best, {best}, has AUROC {aurocs}."
-    if score == plain:
+    if kind == "plain":
         return f"Nothing tells {which} from in-distribution inputs better than {plain}: AUROC {against}."
     found = [each[score].gain for each in sets.values()]
     gains = ", ".join(map(str, found))
@@ -480,4 +521,5 @@ def _of_sets(kind: str, score: str, sets: Mapping[str, Mapping[str, Detection]])
     if kind == "use":
         numbers = numbers if len(sets) > 1 else f"{numbers[:-1]}{_higher(next(iter(sets.values())), score, plain)}."
         return f"To tell {which} from in-distribution inputs, use the {written}:{numbers}"
-    return f"At telling {which} from in-distribution inputs, the {written} is level with {plain}:{numbers}"
+    verdict = f"not surely above {plain}" if kind == "unsure" else f"above {plain}, by too little to count"
+    return f"At telling {which} from in-distribution inputs, the {written} is {verdict}:{numbers}"

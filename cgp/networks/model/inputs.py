@@ -62,7 +62,7 @@ def call_model(model: nn.Module, inputs: Any, **options: Any) -> Any:
         if isinstance(inputs, Mapping):
             return model(**inputs, **options)
         return model(*inputs, **options) if isinstance(inputs, tuple | list) else model(inputs, **options)
-    except (RuntimeError, IndexError, ValueError) as error:
+    except (RuntimeError, IndexError, ValueError, AssertionError) as error:
         _refuse_none(model, inputs, error)
         _refuse_other_precision(model, inputs, error)
         _say_shapes(model, inputs, error)
@@ -145,15 +145,20 @@ def _refuse_other_precision(model: nn.Module, inputs: Any, error: Exception) -> 
 
 
 def _say_shapes(model: nn.Module, inputs: Any, error: Exception) -> None:
-    """Say what came, beside an error of torch's own on shapes, which may be of the inputs or of the model."""
-    of_norms = type(error) is ValueError  # "expected 4D input (got 3D input)"
-    words = ("d input (got",) if of_norms else ("shape", "size", "dimension", "channels")
-    known = of_norms or type(error) in (RuntimeError, IndexError)
-    if not known or not any(word in str(error).lower() for word in words):
+    """Say what came, beside an error on shapes of torch or the model, which may be of the inputs or of the model."""
+    of_torch = ("shape", "size", "dimension", "channels")
+    said = {  # norms expect "4D input (got 3D input)", and vision transformers unpack four sizes, or assert each
+        RuntimeError: of_torch,
+        IndexError: of_torch,
+        ValueError: ("d input (got", "values to unpack"),
+        AssertionError: ("",),
+    }
+    if not any(word in str(error).lower() for word in said.get(type(error), ())):
         return
     given: list[str] = []
     _each(inputs, lambda tensor: given.append(f"{tensor.dtype} {tuple(tensor.shape)}"))
-    raise type(error)(
+    kind = ValueError if isinstance(error, AssertionError) else type(error)
+    raise kind(
         f"inputs: expected what {type(model).__name__} takes, with examples along the first dimension (x[None] of one "
         f"example x), got {', '.join(given)} ({error})"
     ) from error

@@ -188,6 +188,8 @@ class Objective(nn.Module):
     layer, with their dropout, run once per step and are shared by the draws, unless the model changes their outputs in
     place, recomputes them (gradient checkpointing) or is compiled.
 
+    A model in eval mode has neither draws nor terms of sequences: the loss is that of its means, so ``train()`` it.
+
     Args:
         model: maps inputs to function values: logits or outputs, ``(*batch, C)``, or ``(S, *batch, C)`` with draws.
         likelihood: a likelihood with ``expected_log_prob(observations, function_samples)``.

@@ -281,7 +281,7 @@ class Prediction(Guarantees):
             raise ValueError("plot: expected a prediction with an uncertainty, got one without")
         unit = "nats" if self.probabilities is not None else "variance"
         if self._task.kind == "classification":
-            unit += f": 0 where sure,\n{math.log(self.mean.shape[-1]):.2g} where all classes are alike"
+            unit += f", at most {math.log(self.mean.shape[-1]):.2g}"
         lines = {name: np.quantile(values, share) for name, values in kept.items()}
         names = {"xlabel": "Share of inputs that are surer", "ylabel": f"Uncertainty ({unit})"}
         ax = plotting.curves(share, lines, **names, ax=ax)

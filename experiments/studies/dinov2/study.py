@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from sklearn.datasets import load_sample_images
 from sklearn.isotonic import IsotonicRegression
 from sklearn.neighbors import NearestNeighbors
@@ -190,15 +191,14 @@ def maps(*, out: Path = Path("docs/images/dinov2-maps.png")) -> None:
     model = cgp.convert(ClassToken(host()), layers="all")
     prediction = cgp.predict(model, pixels(shown, _SIDE), 1, batch_size=1)
     maps = torch.stack([_relative(prediction.patch_variance(layer).mean(1)) for layer in _LAYERS], 1)
-    axes: Any = variance_maps(
-        shown,
-        maps,
-        rows=names,
-        columns=[f"layer {layer + 1}" for layer in _LAYERS],
-        relative=False,
-        label="Variance / its median on the whole photograph",
-    )
-    write_atomically(out, lambda aside: axes.flat[0].figure.savefig(aside, format="png", dpi=150))
+    figure = Figure(figsize=(7.0, 8.4), layout="constrained")
+    look: Any = {"columns": [f"layer {layer + 1}" for layer in _LAYERS], "relative": False}
+    parts = figure.subfigures(2, 1, squeeze=False)[:, 0]
+    for part, rows in zip(parts, (slice(3), slice(3, 6)), strict=True):  # of a photograph each
+        label = "Variance / its median on the whole photograph"
+        axes = variance_maps(shown[rows], maps[rows], rows=names[rows], label=label, figure=part, **look)
+        axes[0, 1].images[0].set_clim(maps.min(), maps.max())
+    write_atomically(out, lambda aside: figure.savefig(aside, format="png", dpi=150))
 
 
 def _relative(variance: Tensor) -> Tensor:

@@ -183,8 +183,7 @@ def test_the_report_in_numbers_is_enough_to_flag_and_withhold(least, beside, sav
     assert commands.main(["assess", str(held_out), *map(str, [*arguments, table, "--method", "temperature"])]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     found, logits, features = json.loads(out.read_text()), np.load(new)["logits"], np.load(new)["features"]
-    scores = found["methods"]["temperature"]
-    change = scores["change"]["nll"]
+    change = (scores := found["methods"]["temperature"])["change"]["nll"]
     assert f"{change['mean']:+.4f} ± {change['error']:.4f}".replace("-", "−") in printed.replace("-", "−")
     assert f"as trained {found['methods']['as trained']['nll']:.4f}" in printed
     rows = rows_of(table)
@@ -203,6 +202,7 @@ def test_the_report_in_numbers_is_enough_to_flag_and_withhold(least, beside, sav
     total = sum((each - part["mean"]) / part["deviation"] for each, part in zip(scored, parts, strict=True))
     np.testing.assert_array_equal(rows["flag"], total > flag["threshold"])
     assert 0 < rows["flag"].sum() < 60
+    assert f"csv answers {60 - withheld.sum():.0f} of 60 inputs, and flags {rows['flag'].sum():.0f}." in printed
 
 
 @pytest.fixture
@@ -246,6 +246,7 @@ def test_without_further_labels_answers_are_of_the_network_as_trained(poor, tmp_
     rule = told.partition("Answer where the largest probability, as trained, is above ")[2]
     np.testing.assert_array_equal(rows["withheld"], ~(rows["confidence"] > float(rule.partition(",")[0])))
     assert 0 < rows["withheld"].sum() < len(rows)
+    assert told.endswith(f" answers.csv answers {len(rows) - rows['withheld'].sum():.0f} of {len(rows)} inputs.")
     assert right[1] == (known["logits"].argmax(-1) == known["labels"]).mean()
     assert right[0] > right[1] + 0.2
 
@@ -289,7 +290,7 @@ def test_sets_are_those_of_the_network_itself_as_in_python(saved, tmp_path, caps
     held_out, new, table = saved("held_out.npz", 400), saved("new.npz", 200, labels=None), tmp_path / "answers.csv"
     arguments = ["assess", str(held_out), "--answer", str(new), str(table), "--sets"]
     assert commands.main([*arguments, "0.9"]) == 0
-    told = " ".join(capsys.readouterr().out.split("\n\n")[-2].split())
+    told = " ".join(capsys.readouterr().out.split("\n\n")[-3].split())
     assert told.endswith("A set of classes, as trained, holds the right one with a probability of at least 0.9.")
     known, network = (torch.from_numpy(np.load(held_out)[name]) for name in ("logits", "labels")), torch.nn.Identity()
     held, answers = cgp.predict(network, [tuple(known)]), cgp.predict(network, np.load(new)["logits"])

@@ -7,6 +7,7 @@ from matplotlib.colors import LogNorm, to_rgb
 
 from cgp.plotting import example_gallery, variance_map, variance_maps
 from cgp.plotting._arrays import as_image
+from tests.cgp.helpers import is_whole
 
 GREY = np.linspace(0, 1, 64).reshape(8, 8)
 COLOUR = np.random.default_rng(0).random((8, 6, 3))
@@ -75,7 +76,7 @@ def test_table_of_heads_of_one_image():
     assert [ax.get_ylabel() for ax in axes[:, 1]] == ["layer 1", "layer 2"]
     assert [ax.get_title() for ax in axes[0]] == ["input", "a", "b", "c"]
     np.testing.assert_allclose(axes[1, 3].images[0].get_array(), variance[1, 2] / np.median(variance[1, 2]))
-    assert axes[0, 0].figure.axes[-1].get_ylabel() == "Variance / median of its map"
+    assert axes[0, 0].figure.axes[-1].get_ylabel() == "Variance / median of its map (log scale)"
 
 
 def test_heads_are_shown_in_units_of_their_own():
@@ -85,7 +86,7 @@ def test_heads_are_shown_in_units_of_their_own():
     np.testing.assert_allclose(shown, variance / np.median(variance, axis=(0, 2, 3))[:, None, None])
     louder = variance_maps([GREY, GREY], variance * np.array([1.0, 100.0, 1e-6])[:, None, None])
     np.testing.assert_allclose([[ax.images[0].get_array() for ax in row[1:]] for row in louder], shown)
-    assert axes[0, 0].figure.axes[-1].get_ylabel() == "Variance / median of its column"
+    assert axes[0, 0].figure.axes[-1].get_ylabel() == "Variance / median of its column (log scale)"
     assert not variance_maps(GREY, np.zeros((1, 2, 2)))[0, 1].images[0].get_array().any()
 
 
@@ -102,6 +103,23 @@ def test_three_images_in_colour_are_three_rows():
     images = np.stack([np.moveaxis(COLOUR, -1, 0)] * 3) * np.array([0.2, 0.5, 1.0]).reshape(3, 1, 1, 1)
     axes = variance_maps(torch.tensor(images), np.ones((3, 1, 2, 2)))
     np.testing.assert_allclose(axes[0, 0].images[0].get_array(), 0.2 * COLOUR)
+
+
+def test_figures_have_one_scale_by_common_units_and_limits():
+    """As the docstring says it: the colours of all maps of a figure are one object."""
+    variance = np.random.default_rng(0).random((2, 3, 2, 2)) + 0.5
+    units = np.median(variance[0], axis=(1, 2), keepdims=True)
+    shown = [variance_maps(GREY, each / units, relative=False, scale="log") for each in variance]
+    for axes in shown:
+        axes[0, 1].images[0].set_clim(0.1, 10.0)
+    colours = [[ax.images[0].to_rgba(np.array([0.5, 2.0])) for ax in axes[0, 1:]] for axes in shown]
+    np.testing.assert_array_equal(colours, np.broadcast_to(colours[0][0], np.shape(colours)))
+    assert all(axes[0, 0].figure.axes[-1].get_ylabel() == "Predictive variance\n(log scale)" for axes in shown)
+    assert all(is_whole(axes[0, 0].figure) for axes in shown)  # a bar of one row is short
+
+
+def test_the_name_of_a_bar_is_whole_beside_one_row_of_maps():
+    assert is_whole(variance_maps(GREY, np.ones((4, 2, 2)) + np.eye(2))[0, 0].figure)
 
 
 def test_gallery_is_sorted_and_marks_errors():
@@ -143,6 +161,16 @@ def test_thin_lines_part_the_patches_of_an_image_unless_they_are_small():
     assert [line[0, 1] for line in rows] == [3.5]
     assert [line[0, 0] for line in columns] == [3.5, 7.5]
     assert not variance_map(np.zeros((40, 40)), np.ones((20, 20))).collections
+
+
+def test_titles_of_a_gallery_stand_on_one_line_whatever_their_letters():
+    """A descender, or no tall letter in the second line, moved the first."""
+    names = ["ship", "plane", "deer", "car", "dog", "horse"]
+    axes = example_gallery(np.zeros((6, 4, 4)), np.arange(6), names, labels=names[::-1])
+    axes[0, 0].figure.canvas.draw()
+    for row in axes:
+        low, high = zip(*(ax.title.get_window_extent().intervaly for ax in row), strict=True)
+        assert max(np.ptp(low), np.ptp(high)) < 0.5  # pixels
 
 
 def test_long_names_of_a_gallery_leave_gaps_and_brackets_are_explained():

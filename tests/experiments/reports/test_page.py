@@ -332,7 +332,7 @@ def test_maps_name_their_layers_their_classes_and_their_unit(results, tmp_path):
     *maps, bar = _variance("digits/cgp", results).axes
     assert [ax.get_title() for ax in maps[:3]] == ["input", "layer 1", "layer 2"]
     assert [ax.get_ylabel() for ax in maps[::3]] == ["true: cat", "true: owl", "true: ant"]
-    assert bar.get_ylabel() == "Variance of a patch / median of its layer"
+    assert bar.get_ylabel() == "Variance of a patch / median of its layer (log scale)"
     assert _corrupted("digits/cgp", results).axes[0].get_ylabel() == "Accuracy, confidence"
     # Only the last layer is a Gaussian process, and the file has no labels, as an earlier run's.
     last = {"attention_similarity": [0.1, 0.2], "token_variance": np.ones((1, 3, 16))}

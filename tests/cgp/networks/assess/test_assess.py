@@ -24,7 +24,7 @@ from torch import nn
 import cgp
 from cgp import assess, calibrate, convert
 from cgp.comparisons import Difference
-from cgp.networks.assess.claims import Detection
+from cgp.networks.assess.claims import COVERAGE, Detection, Sets
 from cgp.networks.assess.words import meanings
 from cgp.networks.detect.scores import Mahalanobis
 from cgp.networks.model.diagnostics import pooled_features
@@ -147,9 +147,12 @@ def test_a_page_without_matplotlib_has_no_picture(report, monkeypatch):
 
 def test_a_page_says_what_its_columns_mean(report):
     page = report.to_html()
-    for column in (*report.table().split("\n")[0].split()[1:5], "AUROC", "FPR95"):
-        assert f"<dt>{column}</dt><dd>" in page
-    assert "rmse" not in page
+    terms = "GP read-out", "energy", "Mahalanobis", "GP variance", "AURC", "Detection of other inputs"
+    for name in (*report.table().split("\n")[0].split()[1:5], "AUROC", "FPR95", *terms):
+        assert f"<dt>{name}</dt><dd>" in page
+    assert not [name for name in ("rmse", "scale", "dropout", "Prediction sets") if f"<dt>{name}</dt>" in page]
+    alone = dataclasses.replace(report, detection={}).to_html()
+    assert not [name for name in ("energy", "Detection of other inputs") if f"<dt>{name}</dt>" in alone]
 
 
 def test_a_report_is_a_line_in_a_shell_and_tables_in_a_notebook(report):
@@ -524,9 +527,9 @@ def test_detection_is_one_table_of_scores_by_sets(report):
     ("scores", "detector", "words"),
     [
         (detectors((0.1, 0.04)), "energy", "use the energy: AUROC 0.900, against 0.800 for 1 - confidence (+0.1000 ± "),
-        (detectors((0.1, 0.06)), None, "the energy is level with 1 - confidence: AUROC 0.900, against 0.800 for"),
-        (detectors((0.1, 0.055), (0.0, 1.0)), None, "the energy is level with"),  # 1.8 errors
-        (detectors((0.009, 0.001)), None, "the energy is level with 1 - confidence: AUROC 0.809, against 0.800 for"),
+        (detectors((0.1, 0.06)), None, "the energy is not surely above 1 - confidence: AUROC 0.900, against 0.800 for"),
+        (detectors((0.1, 0.055), (0.0, 1.0)), None, "the energy is not surely above"),  # 1.8 errors
+        (detectors((0.009, 0.001)), None, "the energy is above 1 - confidence, by too little to count: AUROC 0.809, "),
         (detectors((-0.1, 0.01)), None, "better than 1 - confidence: AUROC 0.800."),
         (detectors((0.05, 0.01), (0.1, 0.06)), "energy", "use the energy: AUROC 0.850, against 0.800 for"),
         (detectors((0.031, 0.002), plain=0.015), None, "No score tells noise from in-distribution inputs: the best, "),
@@ -552,7 +555,11 @@ def test_the_best_of_many_comparisons_has_to_stand_out_further(report):
     sets = {f"noise {index}": detectors((0.022, 0.01)) for index in range(8)}
     assert set(dataclasses.replace(report, detection=sets).detectors.values()) == {None}
     many = detectors((0.022, 0.01)) | {f"score {i}": Detection(0.8, 0.4, Difference(0.0, 1.0), 1, 99) for i in range(7)}
-    assert dataclasses.replace(report, detection={"noise": many}).detectors == {"noise": None}
+    changed = dataclasses.replace(report, detection={"noise": many})
+    assert changed.detectors == {"noise": None}
+    said = "To be sure, the best of 8 comparisons has to be 2.5 standard errors above."
+    assert changed.sentence.splitlines()[-1] == said
+    assert dataclasses.replace(report, detection=sets).sentence.count(said) == 1  # of eight sets
 
 
 def test_the_picture_shows_the_recommended_methods(report):
@@ -575,6 +582,29 @@ def test_the_picture_shows_the_recommended_methods(report):
     assert [float(bar.lines[0].get_xdata()[0]) for bar in panel.containers] == pytest.approx([0.8, 0.9])
     (ends,) = panel.containers[0].lines[2][0].get_segments()
     assert ends[:, 0] == pytest.approx([0.78, 0.82])  # twice the error
+
+
+def test_the_best_score_is_drawn_where_none_is_advised(report):
+    """The score that the sentence names was missing, and the first one full in the legend only."""
+    sets = {"noise": detectors((0.03, 0.014)), "far": detectors((0.0, 0.01), (0.02, 0.02))}
+    panel = dataclasses.replace(report, detection=sets).plot().axes[-1]
+    assert [bar.get_label() for bar in panel.containers] == ["1 - confidence", "energy", "entropy"]
+    handles, names = panel.get_legend().legend_handles, [text.get_text() for text in panel.get_legend().get_texts()]
+    assert names == ["1 - confidence", "energy", "entropy", "chance", "not advised"]
+    assert all(to_hex(mark.get_mfc()) == "#ffffff" for part in handles[:3] for mark in part.findobj(Line2D)[1:])
+    assert 0.5 in panel.get_xticks()
+    plt.close()
+
+
+def test_sets_of_classes_have_a_panel_with_target_and_sizes(report):
+    for detection in ({}, report.detection):
+        shown = dataclasses.replace(report, detection=detection, sets={"lac": Sets(0.88, 1.5, 0.7)}).plot()
+        (panel,) = (ax for ax in shown.axes if ax.get_title("left").startswith("Prediction sets"))
+        assert [text.get_text() for text in panel.get_yticklabels()] == ["lac\n1.50 classes"]
+        assert panel.containers[0].lines[0].get_xdata() == [0.88]
+        assert panel.lines[0].get_xdata() == [COVERAGE, COVERAGE]
+        assert is_whole(shown)
+        plt.close(shown)
 
 
 def test_of_one_set_every_score_has_a_row_and_the_advised_one_a_colour(report):

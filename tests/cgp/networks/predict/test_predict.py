@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import replace
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from cgp import CategoricalLikelihood, CGPAttention, Objective, SoftmaxAttention, SparseCGPAttention, predict
+from cgp import CategoricalLikelihood, CGPAttention, Objective, SoftmaxAttention, SparseCGPAttention, assess, predict
 from cgp.functional.noise import noise
 from cgp.networks.convert import convert
 from cgp.networks.model.blocks import attention_blocks, sampling
@@ -434,3 +435,23 @@ def test_one_example_of_a_network_with_batch_norm_is_answered_with_a_batch():
     with pytest.raises(ValueError, match=expected):
         predict(network, torch.zeros(1, 4, 4))
     assert predict(network, torch.zeros(1, 1, 4, 4)).mean.shape == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"), [((3, 4, 4), r"\(not enough values to unpack"), ((2, 4, 4, 3), r"\(Input width \(3\)")]
+)
+def test_what_a_vision_transformer_refuses_is_answered_with_shapes(inputs, said):
+    """It unpacks four sizes, and asserts each: one example, and channels that come last."""
+
+    class Patches(nn.Module):
+        def forward(self, images):
+            _, _, _, width = images.shape
+            assert width == 4, f"Input width ({width}) doesn't match model (4)."
+            return images.mean((2, 3))
+
+    expected = rf"takes, with examples along the first dimension .*, got torch.float32 {re.escape(str(inputs))} {said}"
+    with pytest.raises(ValueError, match=expected) as found:
+        predict(Patches(), torch.zeros(inputs))
+    assert isinstance(found.value.__cause__, ValueError | AssertionError)
+    with pytest.raises(ValueError, match=expected):
+        assess(Patches(), [(torch.zeros(inputs), torch.zeros(inputs[0], dtype=torch.long))])

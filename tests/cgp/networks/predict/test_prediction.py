@@ -137,7 +137,7 @@ def test_pictures():
     assert p.plot(labels).get_ylabel() == "Accuracy"
     most = math.log(p.mean.shape[-1])
     ax = p.plot()
-    assert ax.get_ylabel() == f"Uncertainty (nats: 0 where sure,\n{most:.2g} where all classes are alike)"
+    assert ax.get_ylabel() == f"Uncertainty (nats, at most {most:.2g})"
     assert (ax.get_yscale(), ax.get_ylim()[0]) == ("linear", 0)  # where 0 has a place
     assert is_whole(ax.figure)
     for line, values in zip(ax.lines, (p.total, p.epistemic), strict=True):  # from the least to the most
