@@ -201,7 +201,7 @@ class FilledTable:
         if axis.is_place(table.inputs):
             places, labels, degrees = axis.mapped(table.inputs)
             options: dict[str, Any] = {"names": titles, "labels": labels, "degrees": degrees, "figure": figure}
-            return filled_maps(places, mean, sd, missing, **options)
+            return filled_maps(places[rows], mean, sd, missing, is_every=columns is not None, **options)
         x, label = axis.drawn(table.given, table.inputs)
         is_plain = not self._transforms.changed and np.isinf(self.freedom).all() and level == 0.95
         ends = None if is_plain else tuple(end[cells] for end in self._ends(level))
