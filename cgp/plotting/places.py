@@ -166,7 +166,10 @@ def _axes(
 
 def _legend(axes: list[Axes], dots: dict[str, tuple[str, str]], keys: dict[str, tuple[Line2D, ...]]) -> None:
     """Colours of the faces and edges of dots, by what they are, and several dots beside each other."""
-    handles = {label: Line2D([], [], mfc=face, mec=edge, **_DOT) for label, (face, edge) in dots.items()} | keys
+    handles: dict[str, Any] = {
+        label: Line2D([], [], mfc=face, mec=edge, **_DOT) for label, (face, edge) in dots.items()
+    }
+    handles |= keys
     of_tuples = {tuple: HandlerTuple(ndivide=None, pad=0.4)}
     options: dict[str, Any] = {
         "loc": "outside upper right",
