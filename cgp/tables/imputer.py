@@ -68,9 +68,9 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         inputs: columns with the inputs of the rows, by name (of an array: by number); None is the index.
         kernel: as the regressor's.
         structure: as the regressor's; "auto" compares several, and averages. The periods of cycles,
-            ``MultiScale(periods=["year"])``, may be words or durations, numbers are days where the input is a time;
-            "auto" looks for them in long series, and offers a year to two years and more: it is taken, with many time scales,
-            where it gains more than 30 nats.
+            ``MultiScale(periods=["1D"])``, may be durations, or "day", "week" and "year", and numbers are days where
+            the input is a time; "auto" looks for them in long series, and offers a year to two years and more: it is
+            taken, with many time scales, where it gains more than 30 nats.
         num_inducing: as the regressor's, for many observations over several inputs.
         inference: as the regressor's; "auto" is "laplace" from 51 to 199 observations, as intervals of sums over gaps
             are too narrow where parameters that so few leave open are taken for known.
