@@ -57,7 +57,6 @@ class _Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """What is known and what is not: a flag that is not ends here, as a command's parser knows those near it."""
-        self._given = sys.argv[1:] if args is None else [*args]
         parsed, unknown = super().parse_known_args(args, namespace)
         flags = [text.partition("=")[0] for text in unknown if text.startswith("--")]
         if flags:
@@ -66,9 +65,6 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Argparse's, in one line, with where the flags are listed where it has no advice."""
-        if " required: " in message:  # one of them may be misspelt
-            flags = [text.partition("=")[0] for text in self._given if text.startswith("--")]
-            message += meant([each for each in flags if each not in self._option_string_actions], ["--out"])
         advised = any(words in message for words in ("did you mean", ": expected "))
         self.exit(2, f"{self.prog}: {message}{'' if advised else f' ({self.prog} --help lists what there is)'}\n")
 

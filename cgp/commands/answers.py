@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from cgp.spelling import counted, meant
-from cgp.tables.frames.periods import PERIODS, are_set_back, meant_period, period_of
+from cgp.tables.frames.periods import PERIODS, are_set_back, days_of, meant_period, period_of
 
 from .terminal import say
 
@@ -31,7 +32,7 @@ _LEADING = {
     "means": "the period",
     "interval": "the level",
     "draws": "the number of draws",
-    "forecast": "the number of rows",
+    "forecast": "the number of rows, or a span of time,",
 }
 ASKED = {name: "aggregate" if name in ("sums", "means") else name for name in _LEADING}
 """What of an imputer each flag asks."""
@@ -72,7 +73,8 @@ def add_to(fill: Any) -> None:
         "--forecast",
         nargs=2,
         metavar=("ROWS", "FILE"),
-        help="write the rows that follow the table, beside --interval with their ends",
+        help="write the rows that follow the table, so many or a span such as 12h or 14D, beside --interval with their "
+        "ends",
     )
     group = fill.add_argument_group("what is known besides the table")
     group.add_argument(
@@ -115,9 +117,10 @@ def check(parsed: argparse.Namespace) -> None:
     _check_sums(parsed)
     if parsed.interval is not None:
         _check_interval(parsed)
-    for flag, given, what in (("--forecast", parsed.forecast, "rows"), ("--draws", parsed.draws, "draws")):
-        if given is not None and not (given[0].isdigit() and int(given[0])):
-            raise ValueError(f"{flag}: expected a number of {what}, got {given[0]!r}")
+    if parsed.draws is not None and not (parsed.draws[0].isdigit() and int(parsed.draws[0])):
+        raise ValueError(f"--draws: expected a number of draws, got {parsed.draws[0]!r}")
+    if parsed.forecast is not None and not _number(parsed.forecast[0]):
+        days_of(parsed.forecast[0])
 
 
 def _check_sums(parsed: argparse.Namespace) -> None:
@@ -165,16 +168,52 @@ def check_for(parsed: argparse.Namespace, table: Any) -> None:
                 f"cgp fill: warning: {flag}: {rows_repeat} a time with other values, and each value counts: "
                 "take out of the file what is no reading of its own, or say --repeats"
             )
-        if given is not None and (step := table.pieces.assembled.absent):
-            what = "sums and errors" if flag == "--sums" or parsed.sum_columns else "errors"
-            say(f"cgp fill: note: {flag}: {what} are empty where rows are not there: --every {step} adds these rows")
-        if given is None or period_of(given[0]) is None:
+        if given is None:
             continue
-        if not isinstance(table.frame.index, pd.DatetimeIndex):
+        if isinstance(table.frame.index, pd.DatetimeIndex):
+            _warn_of_absent_rows(given[0], "sum" if flag == "--sums" or parsed.sum_columns else "mean", table)
+        elif period_of(given[0]) is not None:
             raise ValueError(f"{flag}: expected 'all', as the rows of this table have no times, got {given[0]!r}")
+    warnings.filterwarnings("ignore", "aggregate: ")  # said now, before the fit
+    _check_order(parsed, table)
+
+
+def _check_order(parsed: argparse.Namespace, table: Any) -> None:
+    """Refuse forecasts and cycles where rows do not follow each other, and spans of time where they have no times."""
     for flag, given in (("--forecast", parsed.forecast), ("--periods", parsed.periods)):
         if given is not None and len(table.inputs) > 1:
             raise ValueError(f"{flag}: expected rows that follow each other, got places, {', '.join(table.inputs)}")
+    if parsed.forecast is not None and not _number(parsed.forecast[0]):
+        _check_span(parsed.forecast[0], table)
+
+
+def _warn_of_absent_rows(period: str, how: str, table: Any) -> None:
+    """Say which rows sums or means will lack."""
+    from cgp.tables.frames.table import read_table
+    from cgp.tables.totals import bins_of, counted_absent
+
+    numbers, axis = read_table(table.frame, None)
+    times = axis.times(table.frame)
+    counted_absent(numbers, bins_of(period, numbers, times), period, how, times)
+
+
+def _check_span(span: str, table: Any) -> None:
+    """Refuse a span of time where rows have no times, or are farther apart."""
+    import numpy as np
+    import pandas as pd
+
+    from cgp.tables.filled import rows_within
+
+    times = table.frame.index.unique().sort_values()
+    if not isinstance(times, pd.DatetimeIndex):
+        raise ValueError(f"--forecast: expected a number of rows, as those of this table have no times, got {span!r}")
+    if len(times) > 1:
+        rows_within(span, float(np.median(np.diff(times) / np.timedelta64(1, "D"))))
+
+
+def _number(text: str) -> int:
+    """A number of rows, or 0 for what is none."""
+    return int(text) if text.isdigit() else 0
 
 
 def _check_columns(parsed: argparse.Namespace, table: Any) -> None:
@@ -197,7 +236,7 @@ def write(parsed: argparse.Namespace, imputer: Any, table: Any) -> None:
         _write_draws(imputer, int(parsed.draws[0]), parsed.seed, table, Path(parsed.draws[1]))
     if parsed.forecast is not None:
         heads = _WITH_ERRORS if asked is None else _WITH_ERRORS + _ENDS
-        rows = int(parsed.forecast[0])
+        rows = _number(parsed.forecast[0]) or parsed.forecast[0]
         ahead = imputer.forecast(rows) if asked is None else imputer.forecast(rows, asked)
         _write_rows(ahead, table, Path(parsed.forecast[1]), heads)
 

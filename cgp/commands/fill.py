@@ -32,7 +32,8 @@ __all__ = ["EXAMPLES", "add_to", "run"]
 
 _LONG = 5.0  # seconds from which a user is told beforehand
 _PICTURE = 1.5  # seconds, of importing what draws one for the most part
-EXAMPLES = """  cgp fill readings.csv --out filled.csv --picture gaps.png
+EXAMPLES = """  cgp fill readings.csv --check
+  cgp fill readings.csv --out filled.csv --picture gaps.png
   cgp fill soil.csv --inputs x y --out filled.csv --std errors.csv
   cgp fill logger.csv.gz --index Date Time --dayfirst --every 10min --missing ND -999 --out filled.csv
   cgp fill gauges.csv --long station,date,flow --out filled.csv --sums month totals.csv
@@ -47,13 +48,16 @@ def add_to(commands: Any) -> None:
     fill = commands.add_parser(
         "fill",
         help="fill the gaps of a table",
-        usage="cgp fill table --out OUT [options]",
+        usage="cgp fill table --out OUT [options], or cgp fill table --check [options]",
         description="Fill the gaps of a table.",
         epilog=f"examples:\n{EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     fill.add_argument("table", type=Path, help="csv (also .gz, .bz2, .xz), xlsx or parquet")
-    fill.add_argument("--out", type=Path, required=True, help="where the filled table is written: only gaps change")
+    fill.add_argument("--out", type=Path, help="where the filled table is written: only gaps change")
+    fill.add_argument(
+        "--check", action="store_true", help="only say what was understood and how long a fit takes: nothing is written"
+    )
     fill.add_argument("--std", type=Path, help="where standard deviations are written: above 0 where it was filled")
     fill.add_argument("--picture", type=Path, help="where a picture of gaps and fillings is written")
     fill.add_argument(
@@ -73,7 +77,10 @@ def add_to(commands: Any) -> None:
         "yeo-johnson (tails), rectified (many zeros, as rain), none",
     )
     fill.add_argument(
-        "--periods", nargs="+", metavar="PERIOD", help="cycles, such as 1D 365.25D; numbers where rows have no times"
+        "--periods",
+        nargs="+",
+        metavar="PERIOD",
+        help="cycles: day, week, year, or such as 12.42h; numbers where rows have no times",
     )
     answers.add_to(fill)
     fill.add_argument("--seed", type=int, default=0, help="of everything random (0)")
@@ -142,27 +149,39 @@ def _listed(text: str) -> list[str]:
 
 def run(parsed: argparse.Namespace) -> None:
     """Fill the table of a parsed command line."""
-    started, used = time.monotonic(), time.process_time()
+    started = time.monotonic()
     _check(parsed)
     known = _totals_file(parsed)
     table = _read(parsed, () if known is None else [*known.frame])
-    answers.check_for(parsed, table)
+    with said_together():
+        answers.check_for(parsed, table)
     totals = answers.read_totals(parsed, table, known)
-    from cgp.tables import CorrelatedGPImputer, adding_up
+    from cgp.tables import CorrelatedGPImputer
     from cgp.tables.frames.files.options import as_flags
 
     transforms = _transforms(parsed.transforms, [name for name in table.frame if name not in table.inputs])
     options = {"transforms": transforms, **_cycles(parsed.periods), "random_state": parsed.seed}
     options["verbose"] = None if sys.stderr.isatty() else False  # what it takes is said once, below
     imputer = CorrelatedGPImputer(inputs=table.inputs or None, **options)
-    if is_long := (seconds := _seconds(parsed, imputer, table.frame, totals)) > _LONG:
-        say(said_seconds(seconds, time.process_time() - used))
+    if (is_long := (seconds := _seconds(parsed, imputer, table.frame, totals)) > _LONG) or parsed.check:
+        say(said_seconds(seconds))
+    if parsed.check:
+        return
     if parsed.assess is None:
         imputer = imputer.fit(table.frame, **totals)
     else:
         imputer = _best(parsed, imputer, table.frame, totals, is_long=is_long)
     if hasattr(imputer, "transforms_") and imputer.transforms_.changed:
         say(f"transformed: {imputer.transforms_}")
+    _write(parsed, imputer, table, totals)
+    said = f"filled {counted(table.gaps, 'value')} in {time.monotonic() - started:.0f} s: {parsed.out}"
+    say("; ".join(filter(None, [said, as_flags(table.understood.lacking)])))
+
+
+def _write(parsed: argparse.Namespace, imputer: Any, table: Any, totals: dict[str, Any]) -> None:
+    """Write all that is asked for, with each warning once."""
+    from cgp.tables import adding_up
+
     with said_together():
         filled = imputer.transform(table.frame)
         table.write(adding_up(filled, table, **totals), parsed.out)
@@ -170,8 +189,6 @@ def run(parsed: argparse.Namespace) -> None:
             table.write_errors(imputer.std_, parsed.std)
         write_picture(lambda: imputer.plot(level=answers.level(parsed) or 0.95)[0].figure, parsed.picture)
         answers.write(parsed, imputer, table)
-    said = f"filled {counted(table.gaps, 'value')} in {time.monotonic() - started:.0f} s: {parsed.out}"
-    say("; ".join(filter(None, [said, as_flags(table.understood.lacking)])))
 
 
 def _seconds(parsed: argparse.Namespace, imputer: Any, frame: Any, totals: dict[str, Any]) -> float:
@@ -222,7 +239,7 @@ def _read(parsed: argparse.Namespace, summed: Sequence[str]) -> Any:
     warnings.filterwarnings("ignore", r"table: \d+ rows? repeats? ")  # said in flags
     for path in filter(None, (parsed.out, parsed.std)):
         table.check_place(path)
-    if not table.gaps and not _asks_for_more(parsed):
+    if not (table.gaps or parsed.check or _asks_for_more(parsed)):
         step = table.pieces.assembled.absent
         adds = f"--every {step} adds rows that are not there, and " if step else ""
         raise ValueError(
@@ -276,6 +293,8 @@ def _asks_for_more(parsed: argparse.Namespace) -> bool:
 def _check(parsed: argparse.Namespace) -> None:
     """Refuse what cannot come to anything, before anything heavy is imported."""
     read = [path for path in (parsed.table, parsed.totals) if path is not None]
+    if parsed.out is None and not parsed.check:
+        raise ValueError("--out: expected where the filled table is written, got none; --check only reads the file")
     check_files(read)
     if parsed.totals is None and (parsed.totals_period is not None or parsed.totals_means or parsed.totals_flags):
         raise ValueError("--totals-period, --totals-flags, --totals-means: expected --totals FILE with them")
@@ -319,6 +338,8 @@ def _best(parsed: argparse.Namespace, imputer: Any, frame: Any, totals: dict[str
     report = assess_gaps(frame, imputer, verbose=is_long, **_hidden(parsed), **totals)
     sys.stdout.write(f"{folded(in_flags(report.sentence))}\n\n{report.to_text()}\n")
     write_picture(report.plot, parsed.assess if parsed.assess.name else None)
+    for line in _other_ways(report):
+        say(line)
     asked = [flag for flag in answers.ASKED if getattr(parsed, flag) is not None]
     best = report.best()
     if lacking := [f"--{flag}" for flag in asked if not hasattr(best, answers.ASKED[flag])]:
@@ -326,3 +347,15 @@ def _best(parsed: argparse.Namespace, imputer: Any, frame: Any, totals: dict[str
         say(f"cgp fill: {report.method} {has} {' '.join(lacking)}: what is written is by {report.default}")
         return report.fitted(report.default)
     return best
+
+
+def _other_ways(report: Any) -> list[str]:
+    """The flags of cycles that the report speaks of and does not recommend."""
+    from cgp.regression import MultiScale
+
+    structures = {name: getattr(each, "structure", None) for name, each in report.methods.items()}
+    return [
+        f"cgp fill: {name} is --periods {' '.join(f'{each:g}D' for each in structure.periods)}"
+        for name, structure in structures.items()
+        if isinstance(structure, MultiScale) and name != report.method and name in report.sentence
+    ]

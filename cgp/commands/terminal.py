@@ -16,6 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
 
+from cgp.spelling import counted
+
 __all__ = [
     "check_extras",
     "check_files",
@@ -31,7 +33,13 @@ __all__ = [
 ]
 
 
-_FLAGS = {"missing_values": "--missing", "random_state": "--seed", "train": "--train", "maskings": "--maskings"}
+_FLAGS = {
+    "missing_values": "--missing",
+    "steps": "--forecast",
+    "random_state": "--seed",
+    "train": "--train",
+    "maskings": "--maskings",
+}
 _SAME = ("inputs", "transforms", "index", "long", "every", "missing", "leave", "time_format", "decimal", "thousands")
 _WRITTEN = ("periods", "delimiter", "encoding", "sheet", "skip_rows", "skip_footer")
 _FLAGS |= {name: "--" + name.replace("_", "-") for name in (*_SAME, *_WRITTEN)}
@@ -44,7 +52,7 @@ _PYTHON = {
     "pandas.to_datetime(..., dayfirst=True), or format=, tells": "--dayfirst, --monthfirst or --time-format tells",
     "sums that lack some are NaN": "sums that lack some are empty",
     "NaN in its place": "an empty field in its place",
-    "if the table has empty rows there": "if the file has lines without values there",
+    "if the table has empty rows there": "if lines of their times are added to the file, with empty fields",
     "table.asfreq(...) before the fit makes": "--every STEP makes",
     "are added by frame.asfreq, or frame.reindex": "are added by --every STEP",
     ", an object such as BoxCox(), or None, got": ", got",
@@ -67,25 +75,19 @@ def folded(text: str) -> str:
     return "\n".join(textwrap.fill(line, width, subsequent_indent=indent) for line, indent in indented)
 
 
-def said_seconds(coming: float, gone: float) -> str:
-    """Seconds of one core, and how long they take on a machine that is busy.
+def said_seconds(coming: float) -> str:
+    """Seconds that are to come, of one core, or on the clock of a machine that is busy.
 
     Args:
-        coming: seconds that are expected.
-        gone: seconds that were used.
+        coming: seconds of one core that are expected.
 
     Returns:
-        A part of a line.
-
-    Example:
-        >>> said_seconds(7.0, 5.0).partition(";")[0]
-        'about 12 s on one core, 5 of them gone'
+        A part of a line, such as "about 7 s more on one core".
     """
     load, cores = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, os.cpu_count() or 1
-    said = f"about {coming + gone:.0f} s on one core, {gone:.0f} of them gone"
     if load < _BUSY * cores:
-        return said
-    return f"{said}; {coming * load / cores:.0f} more on the clock while {load:.0f} processes share {cores} cores"
+        return f"about {coming:.0f} s more on one core"
+    return f"about {coming * load / cores:.0f} s more ({counted(cores, 'core')} shared by {load:.0f} processes)"
 
 
 def shown_by(command: str) -> Callable[..., None]:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["Array", "as_array", "as_fractions", "as_image", "as_mask", "as_matching", "named"]
+__all__ = ["Array", "as_array", "as_fractions", "as_image", "as_mask", "as_matching", "check_names", "named"]
 
 Array = NDArray[Any]
 
@@ -73,3 +73,9 @@ def as_image(image: Any, name: str = "image") -> Array:
             f"{name} must have colours in [0, 1], got [{array.min():.3g}, {array.max():.3g}]; undo its scaling"
         )
     return array.clip(0, 1)
+
+
+def check_names(names: list[str], columns: int) -> None:
+    """Refuse names of another number than there are columns."""
+    if len(names) != columns:
+        raise ValueError(f"names must have {columns} entries, got {len(names)}")

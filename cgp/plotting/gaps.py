@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, Formatter, FuncFormatter, MaxNLocator, NullFormatter
 
-from cgp.plotting._arrays import Array, as_array, as_matching
+from cgp.plotting._arrays import Array, as_array, as_matching, check_names
 from cgp.plotting.style import DIVERGING, GREY, INK, PALE, PALETTE, WIDE, new_axes, new_figure, styled
 
 __all__ = ["filled_table", "pair_correlations", "residual_panels"]
@@ -25,11 +25,12 @@ _ONE_BELOW_THE_OTHER = 6  # columns; more stand side by side
 _MOST_CELLS = 1500  # of a row of the map, more than a page has dots
 _MOST_NUMBERS = 12  # columns up to which a matrix has numbers in it
 _FITS = 6  # letters below a cell
-_LABELS, _DECADES = 5, 3.0  # of a logarithmic axis, and decades over which it has ticks between them
+_FEWEST_LABELS, _LABELS, _DECADES = 3, 5, 3.0  # of a logarithmic axis, and decades with ticks between them
 _MOST_DOTS = 200  # rows up to which every value has one
 _DOT = 0.006  # of the width, which a dot has: it hides the line of a shorter gap
 _MOST_MARKED = 50  # such gaps of a column, or observations between gaps, up to which each has a dot of full size
 _NORMAL = 1.96
+_FEWEST_SHOWN, _MOST_SHOWN = 3.0, 4.0  # deviations of an error: at the ends of their axis
 _PAD = 2  # points below a title
 _MARGIN = 1.1  # of a logarithmic axis
 _OBSERVED: dict[str, Any] = {"lw": 0.7, "marker": "o", "ms": 1.6, "mew": 0}
@@ -104,7 +105,7 @@ def filled_table(
     order = np.argsort(x, kind="stable")
     low, high = (as_matching(each, "ends", shape)[order] for each in (low, high))
     x, values, missing = x[order], values[order], missing[order].astype(bool)
-    _check_names(names, columns)
+    check_names(names, columns)
     titles, logarithmic = titles or names, logarithmic or [None] * columns
     shown = np.flatnonzero(missing.any(axis=0)) if missing.any() and not is_every else np.arange(columns)
     overview, *axes = _panels(figure, [titles[p] for p in shown], overview=0.35 + 0.13 * columns)
@@ -123,7 +124,7 @@ def residual_panels(
 ) -> list[Axes]:
     """Standardised errors of every observation, a panel for each column.
 
-    Where the fit is good 95 % are within ± 1.96, and they have no pattern.
+    Where the fit is good 95 % are within ± 1.96, and they have no pattern. Those beyond ± 4 are triangles at the edge.
 
     Args:
         x: Where the rows are (N,), numbers or NumPy's dates, in any order.
@@ -148,7 +149,7 @@ def residual_panels(
     residuals = as_array(residuals, "residuals", 2, finite=False)
     if len(residuals) != len(x):
         raise ValueError(f"residuals must have {len(x)} rows, got {len(residuals)}")
-    _check_names(names, residuals.shape[1])
+    check_names(names, residuals.shape[1])
     axes = _panels(figure, names)
     for ax, column in zip(axes, residuals.T, strict=True):
         _residual_column(ax, x, column)
@@ -200,11 +201,6 @@ def pair_correlations(correlation: Any, *, names: list[str], lags: Any = None, a
     bar = ax.figure.colorbar(image, ax=ax, shrink=0.8, ticks=[-1, -0.5, 0, 0.5, 1], label="correlation")
     bar.outline.set_visible(False)
     return ax
-
-
-def _check_names(names: list[str], columns: int) -> None:
-    if len(names) != columns:
-        raise ValueError(f"names must have {columns} entries, got {len(names)}")
 
 
 def _panels(figure: FigureBase | None, names: list[str], overview: float = 0.0) -> list[Axes]:
@@ -271,11 +267,16 @@ def _residual_column(ax: Axes, x: Array, residuals: Array) -> None:
     ax.axhline(0.0, color=GREY, lw=0.6)
     for chosen, colour in ((seen & ~far, INK), (far, _FILLED)):
         ax.plot(x[chosen], residuals[chosen], ls="", marker="o", ms=1.8, mew=0, color=colour)
-    reach = max(3.0, 1.1 * float(np.abs(residuals[seen]).max(initial=0.0)))
+    reach = min(max(_FEWEST_SHOWN, _MARGIN * float(np.abs(residuals[seen]).max(initial=0.0))), _MOST_SHOWN)
+    for beyond, marker in ((residuals > reach, "^"), (residuals < -reach, "v")):  # a few of them squeeze all others
+        edge = np.full(int(beyond.sum()), 0.94 * reach if marker == "^" else -0.94 * reach)
+        ax.plot(x[beyond], edge, ls="", marker=marker, ms=4.0, mew=0, color=_FILLED)
     ax.set_ylim(-reach, reach)
     ax.set_yticks([-2.0, 0.0, 2.0])
     ax.margins(x=0.01)
     inside = f"{100 * (1 - far.sum() / seen.sum()):.0f} % within" if seen.any() else "nothing observed"
+    if count := int((np.abs(residuals[seen]) > reach).sum()):
+        inside += f", {count} beyond ± {reach:g}"
     ax.text(1.0, 1.02, inside, transform=ax.transAxes, ha="right", va="bottom", fontsize=6.5, color=GREY)
 
 
@@ -390,13 +391,13 @@ def _round_numbers(low: float, high: float) -> tuple[list[float], list[float]]:
     """At most five round numbers between two ends, evenly on a logarithmic axis, and over a few decades all others."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
 
-    def between(*parts: int) -> list[float]:
+    def between(*parts: float) -> list[float]:
         found = (float(f"{part}e{power}") for power in powers for part in parts)
         return [number for number in found if low <= number <= high]
 
-    choices = between(1, 2, 5), between(1, 3), between(1)
+    choices = between(1, 1.5, 2, 3, 5, 7), between(1, 2, 3, 5), between(1, 2, 5), between(1, 3), between(1)
     found = next((each for each in choices if len(each) <= _LABELS), choices[-1])
-    if len(found) < 2:  # less than half a decade
+    if len(found) < _FEWEST_LABELS:  # less than half a decade
         found = [
             float(tick)
             for tick in MaxNLocator(_LABELS - 1, steps=[1, 2, 5, 10]).tick_values(low, high)

@@ -7,18 +7,24 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.figure import FigureBase
+from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
+from matplotlib.ticker import MaxNLocator
 
-from cgp.plotting._arrays import Array, as_array, as_matching
+from cgp.plotting._arrays import Array, as_array, as_matching, check_names
 from cgp.plotting.style import DIVERGING, GREY, INK, PALETTE, SEQUENTIAL, WIDE, new_axes, new_figure, styled
 
 __all__ = ["filled_maps", "residual_maps"]
 
 _FILLED = PALETTE[1]
 _MOST_ACROSS, _FEW_ACROSS = 5, 3
+_ALONE = 4.8  # inches of a single map, below a legend
 _SIDE = 50.0  # points of a map in an inch of its width
 _COVERED = 0.15  # of a map, by dots
+_FILL = 2.2  # areas of a dot, which one of what was filled has
+_KEY = (0.5, 1.0, 2.0)  # standard deviations in medians, of dots in the legend
+_DOT: dict[str, Any] = {"ls": "", "marker": "o", "ms": 4, "mew": 1.0}
 _LARGEST = 2.0  # standard deviation in medians from which on dots of fills are not larger, and its inverse
 _NORMAL = 1.96  # standard deviations of an error that is inside
 _COLOURED = 3.0  # of the last with a colour of its own
@@ -34,9 +40,10 @@ def filled_maps(
     names: list[str],
     labels: tuple[str, str] = ("", ""),
     degrees: bool = False,
+    is_every: bool = False,
     figure: FigureBase | None = None,
 ) -> list[Axes]:
-    """A map of each column: every place in the colour of its value, what was filled with a ring.
+    """A map of each column that has gaps: every place in the colour of its value, what was filled with a ring.
 
     What was filled has larger dots where its standard deviation is larger; between them what was observed is pale.
 
@@ -48,10 +55,11 @@ def filled_maps(
         names: A name for each column.
         labels: Names of the two directions.
         degrees: Whether places are longitude and latitude: a degree to the east is shorter than one to the north.
+        is_every: Whether columns without gaps have a map beside others that have some.
         figure: Figure or subfigure to draw in.
 
     Returns:
-        The axes, one of each column.
+        The axes, one of each column with gaps, or of every one if there are none.
 
     Raises:
         ValueError: If shapes disagree.
@@ -65,14 +73,16 @@ def filled_maps(
     """
     values = as_array(values, "values", 2)
     sd, missing = (as_matching(each, name, values.shape) for name, each in (("sd", sd), ("missing", missing)))
-    axes, size, is_small = _axes(places, values, names, labels, degrees, figure)
+    check_names(names, values.shape[1])
+    shown = np.flatnonzero(missing.any(axis=0)) if missing.any() and not is_every else np.arange(values.shape[1])
+    values, sd, missing = values[:, shown], sd[:, shown], missing[:, shown].astype(bool)
+    axes, size, is_small = _axes(places, values, [names[p] for p in shown], labels, degrees, figure)
     for p, ax in enumerate(axes):
-        _map(ax, np.asarray(places), values[:, p], sd[:, p], missing[:, p].astype(bool), size, small=is_small)
-    dots = {
-        "observed": (GREY, GREY),
-        "filled, ± their median standard deviation (larger: less sure)": ("white", _FILLED),
-    }
-    _legend(axes, dots)
+        _map(ax, np.asarray(places), values[:, p], sd[:, p], missing[:, p], size, small=is_small)
+    filled: dict[str, Any] = {"mfc": "white", "mec": _FILLED}
+    key = tuple(Line2D([], [], **_DOT | filled | {"ms": math.sqrt(_FILL * size * times)}) for times in _KEY)
+    less_sure = "filled, ± half, once, twice the median standard deviation"
+    _legend(axes, {"observed": (GREY, GREY)}, {less_sure: key} if missing.any() else {})
     return axes
 
 
@@ -121,7 +131,7 @@ def residual_maps(
         _bar(ax, shown)
         seen = int((~np.isnan(column)).sum())
         _note(ax, f"{100 * (1 - far.sum() / seen):.0f} % within" if seen else "nothing observed")
-    _legend(axes, {"error / its standard deviation": (GREY, GREY), "beyond ± 1.96": ("white", INK)})
+    _legend(axes, {"error / its standard deviation": (GREY, GREY), "beyond ± 1.96": ("white", INK)}, {})
     return axes
 
 
@@ -131,15 +141,14 @@ def _axes(
     """A map for each column of values, the size of a dot, and whether maps are small."""
     count, columns = values.shape
     places = as_matching(places, "places", (count, 2))
-    if len(names) != columns:
-        raise ValueError(f"names must have {columns} entries, got {len(names)}")
+    check_names(names, columns)
     ratio = 1.0 / math.cos(math.radians(float(places[:, 1].mean()))) if degrees else 1.0
     across = min(columns, max(2, math.ceil(math.sqrt(columns))), _MOST_ACROSS)
     down = -(-columns // across)
     east, north = np.maximum(np.ptp(places, axis=0), 1e-12)
-    width = WIDE / across
+    width = WIDE / across if across > 1 else _ALONE
     height = float(np.clip(ratio * north / east, 0.4, 1.6)) * 0.7 * width + 0.45
-    figure = new_figure(figure, width=WIDE, height=0.4 + down * height)
+    figure = new_figure(figure, width=across * width, height=0.4 + down * height)
     grid = figure.add_gridspec(down, across)
     axes: list[Axes] = []
     for p in range(columns):
@@ -150,15 +159,25 @@ def _axes(
         is_lowest, is_first = p + across >= columns, p % across == 0
         axes[-1].tick_params(labelbottom=is_lowest, labelleft=is_first)
         axes[-1].set(xlabel=labels[0] if is_lowest else "", ylabel=labels[1] if is_first else "")
-        axes[-1].locator_params(nbins=3)
+        for axis in (axes[-1].xaxis, axes[-1].yaxis):
+            axis.set_major_locator(MaxNLocator(4, min_n_ticks=3))
     return axes, float(np.clip(_COVERED * (_SIDE * width) ** 2 / count, 2, 16)), across > _FEW_ACROSS
 
 
-def _legend(axes: list[Axes], dots: dict[str, tuple[str, str]]) -> None:
-    """Colours of the faces and edges of dots, by what they are."""
-    looks: dict[str, Any] = {"ls": "", "marker": "o", "ms": 4, "mew": 1.0}
-    handles = [Line2D([], [], mfc=face, mec=edge, label=label, **looks) for label, (face, edge) in dots.items()]
-    axes[0].figure.legend(handles=handles, loc="outside upper right", ncols=2)
+def _legend(axes: list[Axes], dots: dict[str, tuple[str, str]], keys: dict[str, tuple[Line2D, ...]]) -> None:
+    """Colours of the faces and edges of dots, by what they are, and several dots beside each other."""
+    handles: dict[str, Any] = {
+        label: Line2D([], [], mfc=face, mec=edge, **_DOT) for label, (face, edge) in dots.items()
+    }
+    handles |= keys
+    of_tuples = {tuple: HandlerTuple(ndivide=None, pad=0.4)}
+    options: dict[str, Any] = {
+        "loc": "outside upper right",
+        "ncols": 2,
+        "handler_map": of_tuples,
+        "handlelength": 4.0 if keys else None,
+    }
+    axes[0].figure.legend([*handles.values()], [*handles], **options)
 
 
 def _bar(ax: Axes, shown: PathCollection) -> None:
@@ -182,7 +201,7 @@ def _map(ax: Axes, places: Array, values: Array, sd: Array, missing: Array, size
     if missing.any():
         (x, y), width = places[missing].T, 0.6 if small else 0.9
         spread = sd[missing] / max(float(np.median(sd[missing])), 1e-300)
-        dots = 2.2 * size * spread.clip(1.0 / _LARGEST, _LARGEST)
+        dots = _FILL * size * spread.clip(1.0 / _LARGEST, _LARGEST)
         shown = ax.scatter(x, y, dots, values[missing], edgecolors=_FILLED, linewidths=width, **options)
         shown.set_path_effects([withStroke(linewidth=3.0 * width, foreground="white")])
     _bar(ax, shown)

@@ -187,7 +187,7 @@ class Answers:
 
         Returns:
             The axes: the map of gaps, then one of each column with gaps, or of all if there are none; over two inputs,
-            which are no times, a map of each column. ``axes[0].figure.savefig("gaps.png")`` keeps them.
+            which are no times, maps of these columns. ``axes[0].figure.savefig("gaps.png")`` keeps them.
 
         Raises:
             ImportError: if matplotlib is not installed.
@@ -245,7 +245,11 @@ class Answers:
 
         lags = self._axis.described(self.regressor_.delays_[0, :, 0]) if len(self._axis.columns) < 2 else None
         ax = pair_correlations(self.regressor_.correlation_, names=names, lags=lags, ax=ax)
-        ax.set_title("without noise" + ", after transforms" * bool(self.transforms_.changed), loc="left", fontsize=8)
+        ax.set_title(
+            "correlation of columns,\nwithout noise" + ", after transforms" * bool(self.transforms_.changed),
+            loc="left",
+            fontsize=8,
+        )
         return ax
 
     def plot_residuals(self, figure: Any = None) -> list[Any]:

@@ -22,18 +22,17 @@ from .conformal import Conformal, check_level, gap_labels
 from .constrained import ConstrainedPosterior
 from .frames.beside import beside, column_of, is_name, one_frame
 from .frames.codes import warn_of_negatives
+from .frames.periods import days_of
 from .frames.spikes import spikes_of
 from .frames.table import merged
 from .totals import (
     Aggregate,
-    absent_rows,
     bins_of,
     checked_weights,
+    counted_absent,
     ends_of,
     shares_of,
     totals_of,
-    warn_of_partial_bins,
-    warn_of_uneven_bins,
 )
 from .transforms.columns import TransformedPosterior, Transforms, ValueScores
 from .transforms.kinds import BoxCox
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from .frames.coordinates import Axis
     from .frames.table import Table
 
-__all__ = ["FilledTable", "Forecast", "Interval", "titled"]
+__all__ = ["FilledTable", "Forecast", "Interval", "rows_within", "titled"]
 
 _FAR = 1e6  # ranges of the inputs
 _NUMERIC_DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}.*")  # whose day may be its month
@@ -201,7 +200,7 @@ class FilledTable:
         if axis.is_place(table.inputs):
             places, labels, degrees = axis.mapped(table.inputs)
             options: dict[str, Any] = {"names": titles, "labels": labels, "degrees": degrees, "figure": figure}
-            return filled_maps(places, mean, sd, missing, **options)
+            return filled_maps(places[rows], mean, sd, missing, is_every=columns is not None, **options)
         x, label = axis.drawn(table.given, table.inputs)
         is_plain = not self._transforms.changed and np.isinf(self.freedom).all() and level == 0.95
         ends = None if is_plain else tuple(end[cells] for end in self._ends(level))
@@ -234,14 +233,9 @@ class FilledTable:
         shares = checked_weights(weights, self.table)
         times = self.axis.times(self.table.given)
         bins = bins_of(by, self.table, times)
-        absent = None
+        absent = np.zeros(len(bins.labels), dtype=np.int64)
         if weights is None and times is not None:
-            absent = absent_rows(self.table, bins, by, times)
-            if absent is None and isinstance(by, str):
-                warn_of_partial_bins(by, times)
-                if how == "sum":
-                    warn_of_uneven_bins(bins)
-        absent = np.zeros(len(bins.labels), dtype=np.int64) if absent is None else absent
+            absent = counted_absent(self.table, bins, by, how, times)
         if how == "mean":
             shares = shares_of(bins, shares)
         moments = totals_of(self._posterior, self.table, bins, shares, include_noise=include_noise)
@@ -444,7 +438,7 @@ def _later_rows(table: Table, axis: Axis, steps: Any) -> tuple[NDArray[np.float6
     distinct = np.unique(inputs)
     if table.inputs.shape[1] != 1 or len(distinct) < 2:
         raise ValueError(f"steps: expected a table of one input with two rows or more, got {table.inputs.shape}")
-    steps = _rows_within(steps, float(np.median(np.diff(distinct)))) if axis.is_time else steps
+    steps = rows_within(steps, float(np.median(np.diff(distinct)))) if axis.is_time else steps
     check_count("steps, a number of rows", steps, 1)
     frequency = getattr(getattr(table.given, "index", None), "freq", None)
     if frequency is not None and not axis.columns and len(axis.coordinates):
@@ -455,20 +449,24 @@ def _later_rows(table: Table, axis: Axis, steps: Any) -> tuple[NDArray[np.float6
     return numbers[:, None], axis.coordinates[0].labels(numbers) if axis.coordinates else None
 
 
-def _rows_within(span: Any, step: float) -> Any:
-    """How many rows, days ``step`` apart, a span of time has; what is none is returned as it is."""
+def rows_within(span: Any, step: float) -> Any:
+    """How many rows a span of time has.
+
+    Args:
+        span: such as "2D"; what is none is returned as it is.
+        step: the distance of rows in days.
+
+    Returns:
+        A number.
+
+    Raises:
+        ValueError: if it is no span, or shorter than a step.
+    """
     if not isinstance(span, str | timedelta | np.timedelta64):
         return span
     import pandas as pd
 
-    try:
-        if isinstance(span, str) and not re.search("[a-z:]", span, re.IGNORECASE):  # 2023-06 is no span
-            raise ValueError
-        if isinstance(span, str):  # pandas warns of 3d for 3D, and of 3H for 3h
-            span = re.sub(r"\b(\d+ ?)([dwH])\b", lambda found: found[1] + found[2].swapcase(), span)
-        days = pd.Timedelta(span) / pd.Timedelta(days=1)
-    except ValueError:
-        raise ValueError(f"steps: expected a number of rows, or a span of time such as '2D', got {span!r}") from None
+    days = days_of(span)
     if not days >= step:
         raise ValueError(
             f"steps: expected at least the distance of the rows, {pd.Timedelta(days=step).round('s')}, got {span!r}"

@@ -34,7 +34,7 @@ from .frames import codes
 from .frames.coordinates import YEAR, Axis, offered_periods
 from .frames.panels import PanelForm, is_panel
 from .frames.spikes import warn_of_spikes
-from .frames.table import Table, appended, check_is_table, merged, read_table
+from .frames.table import Table, appended, check_is_table, check_shape, merged, read_table
 from .known import known_sums, warn_of_beyond, warn_of_far
 from .panel import FilledPanel, Panel, panel_options
 from .tails import Tails, few_looks, learned_tails, tail_passes
@@ -68,9 +68,9 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
         inputs: columns with the inputs of the rows, by name (of an array: by number); None is the index.
         kernel: as the regressor's.
         structure: as the regressor's; "auto" compares several, and averages. The periods of cycles,
-            ``MultiScale(periods=["1D"])``, may be durations, and numbers are days where the input is a time; "auto"
-            looks for them in long series, and offers a year to two years and more: it is taken, with many time scales,
-            where it gains more than 30 nats.
+            ``MultiScale(periods=["1D"])``, may be durations, or "day", "week" and "year", and numbers are days where
+            the input is a time; "auto" looks for them in long series, and offers a year to two years and more: it is
+            taken, with many time scales, where it gains more than 30 nats.
         num_inducing: as the regressor's, for many observations over several inputs.
         inference: as the regressor's; "auto" is "laplace" from 51 to 199 observations, as intervals of sums over gaps
             are too narrow where parameters that so few leave open are taken for known.
@@ -318,6 +318,8 @@ class CorrelatedGPImputer(Answers, OneToOneFeatureMixin, TransformerMixin, BaseE
             X = X if reset else self._in_order(X)
             self._check_names(X if hasattr(X, "columns") else X.to_frame(), reset=reset)
         else:
+            if reset:
+                check_shape(X)
             options: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
             X = validate_data(self, X, reset=reset, **options)
         table, axis = read_table(X, self.inputs, self.missing_values, axis=None if reset else self._axis, first=first)

@@ -23,15 +23,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Aggregate",
     "Bins",
-    "absent_rows",
     "bins_of",
     "calendar_bins",
     "checked_weights",
+    "counted_absent",
     "ends_of",
     "shares_of",
     "totals_of",
-    "warn_of_partial_bins",
-    "warn_of_uneven_bins",
 ]
 
 Array = NDArray[Any]
@@ -139,22 +137,36 @@ def bins_of(by: Any, table: Table, labels: Any) -> Bins:
     return Bins(numbers.reshape(-1), names)
 
 
-def absent_rows(table: Table, bins: Bins, by: Any, times: Any) -> NDArray[np.int64] | None:
-    """How many rows each bin lacks, where those that are there are at regular distances.
+def counted_absent(table: Table, bins: Bins, by: Any, how: str, times: Any) -> NDArray[np.int64]:
+    """How many rows each bin lacks, where those that are there are at regular distances; it takes times alone.
 
     Args:
         table: n rows.
         bins: bins of the rows.
         by: what they are by. Of periods of the calendar rows before the first and after the last of the table are
             absent, too. Otherwise an absent row has no label: it is counted where the rows beside it have the same one.
+        how: "sum" or "mean".
         times: of the rows, an index of pandas.
 
     Returns:
-        ``(B,)``; None where rows are at irregular distances, so that none can be said to be absent.
+        ``(B,)``, 0 where rows are at irregular distances, so that none can be said to be absent.
 
     Warns:
-        UserWarning: if rows are absent: no reading is filled in there.
+        UserWarning: if rows are absent: no reading is filled in there; at irregular distances, if the first or last
+            period is seen in part, or sums are of fewer rows in some.
     """
+    absent = _absent_rows(table, bins, by, times)
+    if absent is not None:
+        return absent
+    if isinstance(by, str):
+        _warn_of_partial_bins(by, times)
+        if how == "sum":
+            _warn_of_uneven_bins(bins)
+    return np.zeros(len(bins.labels), dtype=np.int64)
+
+
+def _absent_rows(table: Table, bins: Bins, by: Any, times: Any) -> NDArray[np.int64] | None:
+    """What bins lack, ``(B,)``; None at irregular distances."""
     order = np.argsort(table.inputs[:, 0], kind="stable")
     apart = np.diff(table.inputs[order, 0])
     further = absent_between(apart[apart > 0.0]) if (apart > 0.0).any() else None
@@ -221,6 +233,7 @@ def _warn_of_absent(bins: Bins, called: str, short: NDArray[np.int64], within: i
     )
 
 
+<<<<<<< HEAD
 def _warn_of_unlabelled(bins: Bins, near: NDArray[np.int64], count: int) -> None:
     """Say how many rows are absent between rows of different bins, of which they could be any."""
     if count:
@@ -240,6 +253,10 @@ def warn_of_uneven_bins(bins: Bins) -> None:
     Warns:
         UserWarning: if there are some: their sums are of fewer readings.
     """
+=======
+def _warn_of_uneven_bins(bins: Bins) -> None:
+    """Say which periods but the first and last have fewer rows, where these are at irregular distances."""
+>>>>>>> tab
     counts = np.bincount(bins.numbers)
     usual = float(np.median(counts))
     few = np.flatnonzero(counts[1:-1] < _FEWER * usual) + 1
@@ -254,16 +271,8 @@ def warn_of_uneven_bins(bins: Bins) -> None:
         )
 
 
-def warn_of_partial_bins(by: str, times: Any) -> None:
-    """Say which of the first and last period a row before or after the table would be in, too, at irregular distances.
-
-    Args:
-        by: a word such as "month", or a frequency of pandas.
-        times: of its rows, an index of pandas.
-
-    Warns:
-        UserWarning: if there is one: its sums are of a part of it.
-    """
+def _warn_of_partial_bins(by: str, times: Any) -> None:
+    """Say which of the first and last period a row before or after the table would be in, at irregular distances."""
     frequency, times = period_of(by), times.unique().sort_values()
     if frequency is None or len(times) < 2:
         return

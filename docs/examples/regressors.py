@@ -70,8 +70,8 @@ left_out, left_out_sd = regressor.leave_one_out()
 residual_panels(x[:, 0], (observed - left_out) / left_out_sd, names=["S&P 500", "NASDAQ"], xlabel="Year")
 
 # %%
-# Where rows are places, each column is a map, and what was filled has a ring. Two made-up quantities at sixty sites,
-# the second one seen at every other site. So are the errors of what was observed:
+# Where rows are places, each column with gaps is a map, and what was filled has a ring. Two made-up quantities at sixty
+# sites, the second one seen at every other site. So are the errors of what was observed:
 
 generator = np.random.default_rng(0)
 places = generator.uniform((6.0, 46.0), (9.0, 47.5), size=(60, 2))

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cgp.spelling import meant
+
 __all__ = ["PERIOD_NAMES", "YEAR", "Axis", "Coordinate", "offered_periods"]
 
 Array = NDArray[Any]
@@ -170,7 +172,7 @@ class Axis(NamedTuple):
         return self.described(lengths)[0].removeprefix("+")
 
     def periods(self, periods: str | Sequence[Any]) -> str | tuple[float, ...]:
-        """Periods, durations such as "7D" or numbers, in units of the input, days for times; "auto" stays.
+        """Periods, words or durations such as "7D", or numbers, in units of the input, days for times; "auto" stays.
 
         Returns:
             Numbers, or "auto".
@@ -181,6 +183,8 @@ class Axis(NamedTuple):
         Example:
             >>> Axis((), (Coordinate("time"),)).periods(["12h", 365.25])
             (0.5, 365.25)
+            >>> Axis((), (Coordinate("time"),)).periods(["day", "year"])
+            (1.0, 365.2425)
         """
         if isinstance(periods, str):
             if periods != "auto":
@@ -231,13 +235,17 @@ def _in_units(period: Any, is_time: bool) -> float:
         raise ValueError(f"periods: expected numbers in units of the input, which is no time, got {period!r}")
     import pandas as pd
 
+    if str(period).lower() in _CYCLES:
+        return _CYCLES[str(period).lower()]
     try:
         return float(pd.Timedelta(period) / pd.Timedelta(days=1))
     except ValueError as error:
-        raise ValueError(f"periods: expected durations such as '1D', got {period!r}") from error
+        words = "day, week, year, or durations such as '1D' and '365.2425D'"
+        raise ValueError(f"periods: expected {words}, got {period!r}{meant([period], _CYCLES)}") from error
 
 
 YEAR = 365.2425  # days
+_CYCLES = {"day": 1.0, "week": 7.0, "year": YEAR}
 PERIOD_NAMES = {1.0: "a day", 7.0: "a week", YEAR: "a year"}
 _CALENDAR = {1.0: 3.0, 7.0: 3.0, YEAR: 2.0}  # periods in days, and the fewest of them that a table must span
 _LEAST_ROWS = 4.0  # of a cycle

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from cgp.spelling import meant
 
-__all__ = ["PERIODS", "are_set_back", "meant_period", "period_of"]
+__all__ = ["PERIODS", "are_set_back", "days_of", "meant_period", "period_of"]
 
 PERIODS = {"hour": "h", "day": "D", "week": "W", "month": "MS", "quarter": "QS", "year": "YS", "all": None}
 _LETTERS = {"h": "h", "d": "D", "w": "W"}  # that pandas has, or had, in either case
@@ -51,6 +52,34 @@ def meant_period(given: str) -> str:
     word = given.lower().lstrip("0123456789 ")
     letters = {name[0]: name for name in PERIODS} | {"a": "year"}  # annual
     return meant([letters.get(word, word)], PERIODS)
+
+
+def days_of(span: Any) -> float:
+    """How many days a span of time has.
+
+    Args:
+        span: a text such as "2D", "5 days" or "12h", or a span of the standard library or of NumPy.
+
+    Returns:
+        Days.
+
+    Raises:
+        ValueError: if it is none.
+
+    Example:
+        >>> days_of("12h"), days_of("5 days"), days_of("3d")
+        (0.5, 5.0, 3.0)
+    """
+    import pandas as pd
+
+    try:
+        if isinstance(span, str) and not re.search("[a-z:]", span, re.IGNORECASE):  # 2023-06 is no span
+            raise ValueError
+        if isinstance(span, str):  # pandas warns of 3d for 3D, and of 3H for 3h
+            span = re.sub(r"\b(\d+ ?)([dwH])\b", lambda found: found[1] + found[2].swapcase(), span)
+        return float(pd.Timedelta(span) / pd.Timedelta(days=1))
+    except ValueError:
+        raise ValueError(f"steps: expected a number of rows, or a span of time such as '2D', got {span!r}") from None
 
 
 def are_set_back(times: Any) -> bool:

@@ -14,7 +14,7 @@ from cgp.spelling import meant
 
 from .coordinates import Axis
 
-__all__ = ["Table", "appended", "check_is_table", "input_columns", "merged", "read_table"]
+__all__ = ["Table", "appended", "check_is_table", "check_shape", "input_columns", "merged", "read_table"]
 
 Array = NDArray[Any]
 
@@ -165,7 +165,7 @@ class Table(NamedTuple):
 
 
 def check_is_table(given: Any) -> None:
-    """Refuse what is no table: a path, nothing, a number, a mapping; and names of columns that come twice."""
+    """Refuse what is no table: a path, nothing, numbers, a mapping; and names of columns that come twice."""
     if isinstance(given, str | PathLike):
         raise ValueError(
             f"X: expected a table, got a path: cgp.tables.read_table({str(given)!r}).frame is the table of a file"
@@ -178,6 +178,14 @@ def check_is_table(given: Any) -> None:
         raise ValueError(
             f"X: expected columns of different names, got {twice} more than once: rename them, or drop one"
         )
+
+
+def check_shape(given: Any) -> None:
+    """Refuse numbers in a row, and arrays of another number of dimensions than two."""
+    is_row = isinstance(given, list | tuple) and len(given) > 0 and all(isinstance(each, Number) for each in given)
+    shape = (len(given),) if is_row else getattr(given, "shape", (0, 0))
+    if len(shape) != 2:
+        raise ValueError(f"X: expected an array (n, k), got shape {shape}: array.reshape(-1, 1) is one column")
 
 
 def input_columns(inputs: Any) -> list[Any]:
@@ -224,10 +232,7 @@ def read_table(
         numbers, values = axis.numbers(frame, first), np.column_stack(parts) if parts else np.empty((len(frame), 0))
     else:
         array = np.ma.filled(given.astype(np.float64), np.nan) if np.ma.isMaskedArray(given) else np.asarray(given)
-        if array.ndim != 2:
-            raise ValueError(
-                f"X: expected an array (n, k), got shape {array.shape}: array.reshape(-1, 1) is one column"
-            )
+        check_shape(array)
         _check_numbers(columns, array.shape[1])
         axis = Axis.of_rows()
         chosen = [int(column) % array.shape[1] for column in columns]

@@ -356,7 +356,10 @@ class GapReport:
         rows = [[f"95 % intervals of {self.method}", "coverage", "width", "conformal coverage", "width"]]
         for label, scores in self.intervals().items():
             values = [scores[name] for name in ("coverage", "width", "conformal_coverage", "conformal_width")]
-            rows.append([_described(label), *(f"{value:.3f}" if np.isfinite(value) else "none" for value in values)])
+            said = [f"{value:.3f}" for value in values]
+            if not np.isfinite(scores["conformal_width"]):  # which contain everything
+                said[2:] = ["too few blocks", ""]
+            rows.append([_described(label), *said])
         return rows
 
     def _advice(self) -> list[str]:
@@ -409,9 +412,9 @@ class GapReport:
         if ahead:
             parts.append(f"it is ahead of {_others(ahead, simpler)} {self._by(method, ahead)}{self._where(ahead)}")
         if leads:
-            parts.append(f"it was ahead of {_others(leads, simpler)} {self._by(method, leads)}")
+            parts.append(f"it may be ahead of {_others(leads, simpler)} {self._by(method, leads)}")
         if leader is not None:
-            parts.append(f"{leader} was ahead of it {self._by(leader, [method])}")
+            parts.append(f"{leader} may be ahead of it {self._by(leader, [method])}")
         if level:
             told = (f"{name} ({self.difference(name, method).mean:+.2f})" for name in level)
             kept = ": the default is kept" if lower else ""

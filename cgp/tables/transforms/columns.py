@@ -24,6 +24,7 @@ Array = NDArray[Any]
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)  # exact to 1e-9 for logarithms of deviation 2
 _SHARES = _WEIGHTS / _WEIGHTS.sum()
+_WIDEST = 2.0  # deviations of a mixture that one of its members has at most in the moments of its values
 _LEVELS = (np.arange(400) + 0.5) / 400  # of the quantiles that the CRPS is a mean over
 _DRAWS, _MOST_DRAWN = 4000, 5_000_000  # of sums, and values that are held
 _ORDERS = 12  # of Hermite polynomials, each with its coefficient
@@ -133,6 +134,9 @@ class Transforms:
 
         .. math:: \int T^{-1}(\mu + s x)\, N(x; 0, 1)\, dx
 
+        Of many members none is taken for wider than two deviations of all: in a logarithm one draw of parameters in
+        fifty would settle the moments alone, far beyond every interval.
+
         Args:
             mean: of the transforms, ``(S, ..., t)`` for the S members of a mixture.
             sd: likewise.
@@ -142,6 +146,8 @@ class Transforms:
             ``(..., t)`` each.
         """
         centre = self.inverse(mean.mean(0), outputs)
+        is_curved = np.isin(np.arange(mean.shape[-1]) if outputs is None else outputs, self.changed)
+        sd = np.where(is_curved, _narrowed(mean, sd), sd)
         first, second = np.zeros((2, *centre.shape))
         for node, share in zip(_NODES, _SHARES, strict=True):
             away = self.inverse(mean + node * sd, outputs) - centre
@@ -253,7 +259,7 @@ class TransformedPosterior:
         curved = np.isin(outputs, self.transforms.changed)
         centres, coefficients = mean.copy(), np.zeros((len(mean), _ORDERS + 1, mean.shape[1]))
         coefficients[:, 0] = sd
-        mean, sd, outputs = mean[:, curved], sd[:, curved], outputs[curved]
+        mean, sd, outputs = mean[:, curved], _narrowed(mean, sd)[:, curved], outputs[curved]
         origin, all_orders = self.transforms.inverse(mean, outputs), np.zeros((_ORDERS + 1, *mean.shape))
         square = np.zeros_like(mean)
         for values, node, share in zip(_POLYNOMIALS, _NODES, _SHARES, strict=True):
@@ -264,6 +270,11 @@ class TransformedPosterior:
         centres[:, curved] = origin + all_orders[0]
         coefficients[:, :, curved] = np.stack([*all_orders[1:], rest], axis=1)
         return centres, coefficients
+
+
+def _narrowed(mean: Array, sd: Array) -> Array:
+    """Deviations of the members of a mixture ``(S, ...)``, none beyond twice that of all; of four members none is."""
+    return np.minimum(sd, _WIDEST * np.sqrt(np.square(sd).mean(0) + mean.var(0)))
 
 
 def _quantile_score(kind: Transform, mean: Array, sd: Array, freedom: Array, truth: Array) -> Array:

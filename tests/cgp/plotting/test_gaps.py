@@ -4,8 +4,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.dates import date2num
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from cgp.plotting import PALETTE, filled_maps, filled_table, pair_correlations, residual_maps, residual_panels
+from tests.cgp.plotting.conftest import legend
 
 
 def table(columns=2, rows=8):
@@ -146,8 +148,9 @@ def test_observed_and_filled_values_of_a_short_table_have_dots():
         (np.geomspace(0.02, 400, 8), 0.0, "log", [0.01, 0.1, 1, 10, 100]),
         (np.geomspace(0.02, 400, 8), 0.01, "log", [0.01, 0.1, 1, 10, 100]),  # all above the shift
         (np.geomspace(0.4, 20, 8), 0.0, "log", [0.3, 1, 3, 10]),
-        (np.geomspace(2, 8, 8), 0.0, "log", [1, 2, 5]),
-        (np.geomspace(6, 8, 8), 0.0, "log", [2, 5]),
+        (np.geomspace(2, 8, 8), 0.0, "log", [1, 2, 3, 5]),
+        (np.geomspace(6, 8, 8), 0.0, "log", [2, 3, 5, 7]),
+        (np.geomspace(36, 80, 8), 0.0, "log", [15, 20, 30, 50, 70]),  # of 1, 2 and 5 only two
         (np.geomspace(1, 168, 8), 3.28, "log", [1, 3, 10, 30, 100]),  # no value is 0
         (np.append(np.geomspace(0.02, 90, 7), 0.0), 0.05, "function", [0, 0.1, 1, 10, 100]),
         (np.arange(8.0), None, "linear", None),
@@ -178,7 +181,7 @@ def test_a_short_logarithmic_axis_has_more_than_one_number():
     options = {"ends": (0.95 * values, 1.05 * values), "titles": ["a"], "logarithmic": [0.0], "figure": Figure()}
     _, ax = filled_table(np.arange(8.0), values, 0.1 * missing, missing, names=["a"], **options)
     low, high = ax.get_ylim()
-    assert [tick for tick in ax.get_yticks() if low <= tick <= high] == [2.0, 3.0]
+    assert [tick for tick in ax.get_yticks() if low <= tick <= high] == [1.5, 2.0, 3.0]
 
 
 def test_a_short_gap_of_a_long_table_is_seen():
@@ -254,13 +257,28 @@ def test_labels_of_dates_say_the_year_first_and_what_changes(start, step, shown)
 def test_residuals_beyond_the_band_are_marked():
     residuals = np.array([[0.1, np.nan], [-2.5, np.nan], [1.0, np.nan], [np.nan, np.nan], [-0.3, np.nan]])
     first, second = residual_panels(np.arange(5), residuals, names=["a", "b"], xlabel="hour", figure=Figure())
-    _, inside, outside = first.lines
+    _, inside, outside, *_ = first.lines
     assert (inside.get_ydata().tolist(), outside.get_ydata().tolist()) == ([0.1, 1.0, -0.3], [-2.5])
     assert [ax.texts[0].get_text() for ax in (first, second)] == ["75 % within", "nothing observed"]
     assert (first.get_xlabel(), second.get_xlabel()) == ("", "hour")
     assert first.figure.get_supylabel() == "error / its standard deviation"
     with pytest.raises(ValueError, match="residuals must have 4 rows, got 5"):
         residual_panels(np.arange(4), residuals, names=["a", "b"])
+
+
+def test_few_large_errors_do_not_squeeze_the_others():
+    """They are at the edge, and counted."""
+    residuals = np.array([[0.5], [14.0], [-1.0], [-9.0], [3.5]])
+    (ax,) = residual_panels(np.arange(5), residuals, names=["a"], figure=Figure())
+    assert ax.get_ylim() == (-4.0, 4.0)
+    up, down = ax.lines[-2:]
+    assert (up.get_marker(), up.get_xdata().tolist(), down.get_marker(), down.get_xdata().tolist()) == (
+        "^",
+        [1],
+        "v",
+        [3],
+    )
+    assert ax.texts[0].get_text() == "40 % within, 2 beyond ± 4"
 
 
 def test_errors_of_places_are_maps_with_rings_beyond_the_band():
@@ -277,7 +295,9 @@ def test_errors_of_places_are_maps_with_rings_beyond_the_band():
 def test_maps_have_a_ring_where_something_was_filled():
     x, values, sd, missing = table()
     places = np.column_stack([x, x**2])
-    axes = filled_maps(places, values, sd, missing, names=["a", "b"], labels=("lon", "lat"), figure=Figure())
+    options = {"names": ["a", "b"], "labels": ("lon", "lat"), "is_every": True}
+    assert [len(filled_maps(places, values, sd, missing, **options | {"is_every": each})) for each in (0, 1)] == [1, 2]
+    axes = filled_maps(places, values, sd, missing, **options, figure=Figure())
     observed, filled = axes[0].collections[:2]
     np.testing.assert_array_equal(filled.get_offsets(), places[missing[:, 0]])
     np.testing.assert_array_equal(filled.get_array(), values[missing[:, 0], 0])
@@ -291,9 +311,17 @@ def test_maps_have_a_ring_where_something_was_filled():
     assert sizes[0] == pytest.approx(1.5 * sizes[1])  # the less sure the larger
     sd[rows[:2]] = 0.5
     assert [ax.texts[0].get_text() for ax in axes] == ["3 filled, ± 0.5", "none filled"]
-    assert [text.get_text() for text in axes[0].figure.legends[0].get_texts()][-1].startswith("filled, ± their median")
+    assert legend(axes[0].figure) == ["observed", "filled, ± half, once, twice the median standard deviation"]
+    key = [
+        dot
+        for dot in axes[0].figure.legends[0].findobj(Line2D)
+        if to_rgb(dot.get_markeredgecolor()) == to_rgb(PALETTE[1])
+    ]
+    sizes = sorted(dot.get_markersize() ** 2 for dot in key)  # of areas
+    assert sizes == pytest.approx([0.5 * sizes[1], sizes[1], 2.0 * sizes[1]])
+    assert sizes[1] == pytest.approx(filled.get_sizes()[0])
     three = filled_maps(
-        places, *(each[:, [0, 1, 1]] for each in (values, sd, missing)), names=[*"abc"], labels=("X", "Y")
+        places, *(each[:, [0, 0, 0]] for each in (values, sd, missing)), names=[*"abc"], labels=("X", "Y")
     )
     assert [(ax.get_xlabel(), ax.get_ylabel()) for ax in three] == [("", "Y"), ("X", ""), ("X", "Y")]
     north = filled_maps([[7, 60], [8, 60]], [[1], [2]], [[0], [0]], [[0], [0]], names=["a"], degrees=True)

@@ -11,7 +11,7 @@ from cgp import CorrelatedGPImputer
 from cgp.regression import MAP, MultiScale, Windows
 from cgp.tables import Aggregate, YeoJohnson, read_table
 from cgp.tables.frames.table import read_table as read_frame
-from cgp.tables.totals import absent_rows, bins_of
+from cgp.tables.totals import bins_of, counted_absent
 from tests.cgp.tables.test_imputer import QUICK, frame
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -312,7 +312,9 @@ def test_rows_beyond_the_ends_are_those_of_the_grid(times, by, absent):
     """Of clocks with an offset, of steps longer than a period, of weeks that are dated by their Sunday."""
     values = pd.DataFrame({"a": np.sin(np.arange(len(times)) / 3.0)}, times)
     table, axis = read_frame(values, None)
-    assert absent_rows(table, bins_of(by, table, axis.times(values)), by, axis.times(values)).tolist() == absent
+    assert (
+        counted_absent(table, bins_of(by, table, axis.times(values)), by, "sum", axis.times(values)).tolist() == absent
+    )
 
 
 @pytest.mark.filterwarnings("ignore:aggregate.*of a part of")

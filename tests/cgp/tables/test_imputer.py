@@ -488,6 +488,9 @@ def test_panels_and_arrays_without_what_a_table_has_are_refused():
         CorrelatedGPImputer().fit([frame(), frame()[:0]])
     with pytest.raises(ValueError, match=r"X: expected an array \(n, k\), got shape \(2,\): array.reshape"):
         assess_gaps([1.0, 2.0])
+    for row in ([1.0, 2.0, np.nan], np.array([1.0, 2.0, np.nan])):
+        with pytest.raises(ValueError, match=r"X: expected an array \(n, k\), got shape \(3,\): array.reshape"):
+            CorrelatedGPImputer().fit(row)
     with pytest.raises(ValueError, match=r"X: expected inputs \(n, d\), numbers .*, got None"):
         CorrelatedGPRegressor().fit(None, np.zeros(3))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -177,12 +178,22 @@ class TableFile:
         frame = frame.rename_axis(index=self.frame.index.name or "row")
         if kind == "workbook" and self.pieces.rows.forms:
             frame.index = _in_cells(frame.index)
+        if is_of_rows and self.inputs:
+            frame = self._placed(frame, as_text=kind == "text")
         if kind == "text" and isinstance(source, TextSource):
             written = self._as_written(frame) if is_of_rows and self.pieces.rows.forms else frame
             write_aside(path, lambda aside: aside.write_bytes(source.written(written, path)))
         else:
-            writers = {"text": frame.to_csv, "workbook": frame.to_excel, "parquet": frame.to_parquet}
+            in_sheet = partial(frame.to_excel, merge_cells=False)  # of places side by side
+            writers = {"text": frame.to_csv, "workbook": in_sheet, "parquet": frame.to_parquet}
             write_aside(path, writers[kind])
+
+    def _placed(self, frame: Any, *, as_text: bool) -> Any:
+        """A frame of some of the rows with what says where they are, as in the file, in place of their numbers."""
+        import pandas as pd
+
+        places = (self.pieces.cells if as_text else self.frame)[self.inputs]
+        return frame.set_index(pd.MultiIndex.from_frame(places.iloc[self.frame.index.get_indexer(frame.index)]))
 
     def _as_written(self, frame: Any) -> Any:
         """A frame whose times are in columns as those of the file."""

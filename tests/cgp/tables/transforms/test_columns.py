@@ -7,7 +7,7 @@ from scipy.stats import lognorm, norm
 from cgp import CorrelatedGPImputer
 from cgp.comparisons import gaussian_scores
 from cgp.regression import MAP, Laplace
-from cgp.tables.transforms.columns import Transforms
+from cgp.tables.transforms.columns import TransformedPosterior, Transforms
 from cgp.tables.transforms.kinds import BoxCox, Logit, Rectified, Unchanged, YeoJohnson
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -64,6 +64,23 @@ def test_moments_of_a_mixture_are_those_of_its_members():
     np.testing.assert_allclose(mean, expected)
     second = np.mean([part.sd**2 + part.mean**2 for part in parts], axis=0)
     np.testing.assert_allclose(sd, np.sqrt(second - expected**2))
+
+
+def test_one_wide_member_of_many_does_not_settle_moments_alone():
+    """Of fifty draws of a logarithm's parameters one is nearly ignorant: its values are beyond every interval."""
+    means, sds = np.full((2, 51, 4), 2.0)
+    sds[:] = 0.2
+    sds[0] = 2.1
+    mean, sd = transforms().moments(means, sds)
+    deviation = np.sqrt(np.square(sds[:, 0]).mean())  # of all, which intervals have
+    low, high = np.exp(2.0 + np.array([-2.0, 2.0]) * deviation)
+    assert sd[0] < (high - low) / 2.0
+    assert low < mean[0] < high
+    assert sd[1] == pytest.approx(deviation)  # of what is not transformed nothing is far
+    centres, coefficients = TransformedPosterior(None, transforms())._expansion(means, sds, np.arange(4))
+    assert (centres.mean(0)[0], np.square(coefficients).sum(1).mean(0)[0] + centres.var(0)[0]) == pytest.approx(
+        (mean[0], sd[0] ** 2)
+    )
 
 
 def test_scores_have_the_jacobian():
