@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cgp.spelling import counted, meant
+from cgp.tables.frames.beside import check_heads
 from cgp.tables.frames.periods import PERIODS, are_set_back, days_of, meant_period, period_of
 
 from .terminal import say
@@ -294,6 +295,7 @@ def _beside(parts: list[Any], heads: tuple[str, ...], table: Any, path: Path, mo
     import pandas as pd
 
     columns = {}
+    check_heads([head.format(name) for name in parts[0] for head in heads])
     for name in parts[0]:
         digits = table.precision(name)
         errors = np.zeros(len(parts[0])) if heads == _ENDS else np.nan_to_num(np.asarray(parts[1][name]))

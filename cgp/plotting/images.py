@@ -180,7 +180,7 @@ def example_gallery(
             sure = "" if probabilities is None else f" ({float(probabilities[index]):.2f})"
             true = "" if labels is None else f"\ntrue: {_name(labels[index])}"
             title = f"{_name(predictions[index])}{sure}{true}"
-            size = min(8.0, 8.0 * _FITTING / max(map(len, title.split("\n"))))  # such as beside "automobile (0.16)"
+            size = min(8.0, 8.0 * _FITTING / max(1, *map(len, title.split("\n"))))  # such as beside "automobile (0.16)"
             look: dict[str, Any] = {"color": PALETTE[1] if wrong else INK, "fontsize": size}
             ax.set_title(title, pad=3, parse_math=False, **look)
         axes[row, 0].set_ylabel(name)

@@ -113,8 +113,9 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
         """
         for name in _COUNTS:
             check_count(name, getattr(self, name), 1)
-        if self.structure not in STRUCTURES and not isinstance(self.structure, Correlated):
-            near = meant([self.structure], STRUCTURES)
+        known = self.structure if isinstance(self.structure, str) else None
+        if known not in STRUCTURES and not isinstance(self.structure, Correlated):
+            near = meant([str(self.structure)], STRUCTURES)
             raise ValueError(f"structure: expected one of {STRUCTURES} or its object, got {self.structure!r}{near}")
         X, y = checked_inputs(self, X, y)
         check_classification_targets(y)

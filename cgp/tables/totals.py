@@ -233,7 +233,6 @@ def _warn_of_absent(bins: Bins, called: str, short: NDArray[np.int64], within: i
     )
 
 
-<<<<<<< HEAD
 def _warn_of_unlabelled(bins: Bins, near: NDArray[np.int64], count: int) -> None:
     """Say how many rows are absent between rows of different bins, of which they could be any."""
     if count:
@@ -244,19 +243,8 @@ def _warn_of_unlabelled(bins: Bins, near: NDArray[np.int64], count: int) -> None
         )
 
 
-def warn_of_uneven_bins(bins: Bins) -> None:
-    """Say which periods have fewer rows than others, where rows are at irregular distances and none is absent.
-
-    Args:
-        bins: periods of the rows; the first and the last may be of a part of them.
-
-    Warns:
-        UserWarning: if there are some: their sums are of fewer readings.
-    """
-=======
 def _warn_of_uneven_bins(bins: Bins) -> None:
     """Say which periods but the first and last have fewer rows, where these are at irregular distances."""
->>>>>>> tab
     counts = np.bincount(bins.numbers)
     usual = float(np.median(counts))
     few = np.flatnonzero(counts[1:-1] < _FEWER * usual) + 1

@@ -57,9 +57,10 @@ def label_tensor(labels: Any, name: str = "labels") -> Tensor:
         TypeError: labels: expected numbers, such as class indices from 0, got 'cat' ...
     """
     try:
-        return torch.as_tensor(labels)
-    except (TypeError, ValueError) as error:
-        first = next((label for label in labels if isinstance(label, str)), None) if len(labels) else None
+        return torch.as_tensor(labels.to_numpy() if hasattr(labels, "iloc") else labels)  # of pandas, by position
+    except (RuntimeError, TypeError, ValueError) as error:
+        parts = labels if hasattr(labels, "__len__") else ()
+        first = next((label for label in parts if isinstance(label, str)), None)
         got = f"type {type(labels).__name__} ({error})" if first is None else f"{str(first)!r}"
         advice = "" if first is None else " (pass [names.index(name) for name in labels], with names in their order)"
         raise TypeError(f"{name}: expected numbers, such as class indices from 0, got {got}{advice}") from error

@@ -277,8 +277,9 @@ class Prediction(Guarantees):
         named = {"total": self.total, "epistemic": self.epistemic}
         share = np.linspace(0.0, 1.0, 201)
         kept = {name: values.cpu().double().numpy() for name, values in named.items() if values is not None}
-        if not kept:
-            raise ValueError("plot: expected a prediction with an uncertainty, got one without")
+        if not any(np.isfinite(values).all() and values.size for values in kept.values()):
+            got = "none" if kept and not len(self) else "NaN or infinity" if kept else "one without"
+            raise ValueError(f"plot: expected answers with finite uncertainties, got {got}")
         unit = "nats" if self.probabilities is not None else "variance"
         if self._task.kind == "classification":
             unit += f", at most {math.log(self.mean.shape[-1]):.2g}"

@@ -67,8 +67,8 @@ def days_of(span: Any) -> float:
         ValueError: if it is none.
 
     Example:
-        >>> days_of("12h"), days_of("5 days"), days_of("3d")
-        (0.5, 5.0, 3.0)
+        >>> days_of("12h"), days_of("5 days"), days_of("1d12H")
+        (0.5, 5.0, 1.5)
     """
     import pandas as pd
 
@@ -76,7 +76,7 @@ def days_of(span: Any) -> float:
         if isinstance(span, str) and not re.search("[a-z:]", span, re.IGNORECASE):  # 2023-06 is no span
             raise ValueError
         if isinstance(span, str):  # pandas warns of 3d for 3D, and of 3H for 3h
-            span = re.sub(r"\b(\d+ ?)([dwH])\b", lambda found: found[1] + found[2].swapcase(), span)
+            span = re.sub(r"(\d ?)([dwH])(?![A-Za-z])", lambda found: found[1] + found[2].swapcase(), span)
         return float(pd.Timedelta(span) / pd.Timedelta(days=1))
     except ValueError:
         raise ValueError(f"steps: expected a number of rows, or a span of time such as '2D', got {span!r}") from None

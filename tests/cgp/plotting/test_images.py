@@ -171,6 +171,7 @@ def test_titles_of_a_gallery_stand_on_one_line_whatever_their_letters():
     for row in axes:
         low, high = zip(*(ax.title.get_window_extent().intervaly for ax in row), strict=True)
         assert max(np.ptp(low), np.ptp(high)) < 0.5  # pixels
+    assert example_gallery(np.zeros((1, 4, 4)), [0.0], [""])[0, 0].get_title() == ""
 
 
 def test_long_names_of_a_gallery_leave_gaps_and_brackets_are_explained():

@@ -102,6 +102,7 @@ def test_probabilities_are_good_and_return_to_the_prior(data, structure):
     [
         ({}, [1, 1, 1], "y: expected at least two classes, got one class"),
         ({"structure": "auto"}, [0, 1, 0], "structure: expected one of"),
+        ({"structure": np.array([1, 2])}, [0, 1, 0], "structure: expected one of .* got array"),
         ({"structure": "share"}, [0, 1, 0], "structure: expected one of .*; did you mean 'shared'"),
         ({"num_epochs": 0}, [0, 1, 0], "num_epochs: expected an integer of at least 1, got 0"),
         ({"kernel": "cosine"}, [0, 1, 0], "kernel: expected a kernel or one of"),

@@ -10,7 +10,14 @@ from torch import nn
 from cgp import Detector, assess, calibrate, convert, predict, with_held_out
 from cgp.networks.methods import Posterior
 from cgp.networks.model.inputs import check_finite_inputs
-from cgp.networks.model.labels import check_logits, class_indices, log_probabilities, rounding_step, values_for
+from cgp.networks.model.labels import (
+    check_logits,
+    class_indices,
+    label_tensor,
+    log_probabilities,
+    rounding_step,
+    values_for,
+)
 from tests.cgp.networks.model.digits import digits
 
 
@@ -47,6 +54,14 @@ def refused(call, m, data, message, **options):
     with pytest.raises(ValueError, match=message):
         call(m, data, **options)
     assert all(torch.equal(tensor, before[name]) for name, tensor in m.state_dict().items())
+
+
+def test_labels_may_have_an_index_and_are_refused_if_they_are_no_numbers():
+    index = pytest.importorskip("pandas").Index([10, 11, 12])
+    assert label_tensor(index.to_series() - 10).tolist() == [0, 1, 2]
+    for given in ([None, 1], {"a": 1}, (each for each in "ab")):
+        with pytest.raises(TypeError, match="labels: expected numbers, such as class indices from 0, got type"):
+            label_tensor(given)
 
 
 @everywhere

@@ -143,6 +143,10 @@ def test_pictures():
     for line, values in zip(ax.lines, (p.total, p.epistemic), strict=True):  # from the least to the most
         assert line.get_ydata()[[0, -1]].tolist() == pytest.approx([float(values.min()), float(values.max())])
     assert prediction("regression").plot().get_ylabel() == "Uncertainty (variance)"
+    lost = dataclasses.replace(p, total=torch.full_like(p.total, torch.nan), epistemic=None)
+    for each, got in ((p[torch.zeros(10, dtype=torch.bool)], "none"), (lost, "NaN or infinity")):
+        with pytest.raises(ValueError, match=f"plot: expected answers with finite uncertainties, got {got}"):
+            each.plot()
 
 
 @pytest.mark.parametrize(
