@@ -160,6 +160,8 @@ def check_for(parsed: argparse.Namespace, table: Any) -> None:
     import pandas as pd
 
     _check_columns(parsed, table)
+    if parsed.sums or parsed.means or parsed.forecast or len(parsed.interval or ()) == 2:
+        check_heads([head.format(name) for name in table.pieces.assembled.values for head in _WITH_ERRORS + _ENDS])
     repeated = table.frame.index[table.frame.index.duplicated()]
     count = 0 if parsed.repeats or len(table.inputs) > 1 or are_set_back(repeated) else len(repeated)
     for flag, given in (("--sums", parsed.sums), ("--means", parsed.means)):
@@ -295,7 +297,6 @@ def _beside(parts: list[Any], heads: tuple[str, ...], table: Any, path: Path, mo
     import pandas as pd
 
     columns = {}
-    check_heads([head.format(name) for name in parts[0] for head in heads])
     for name in parts[0]:
         digits = table.precision(name)
         errors = np.zeros(len(parts[0])) if heads == _ENDS else np.nan_to_num(np.asarray(parts[1][name]))

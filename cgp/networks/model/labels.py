@@ -57,7 +57,7 @@ def label_tensor(labels: Any, name: str = "labels") -> Tensor:
         TypeError: labels: expected numbers, such as class indices from 0, got 'cat' ...
     """
     try:
-        return torch.as_tensor(labels.to_numpy() if hasattr(labels, "iloc") else labels)  # of pandas, by position
+        return torch.as_tensor(labels.to_numpy(copy=True) if hasattr(labels, "iloc") else labels)  # by position
     except (RuntimeError, TypeError, ValueError) as error:
         parts = labels if hasattr(labels, "__len__") else ()
         first = next((label for label in parts if isinstance(label, str)), None)

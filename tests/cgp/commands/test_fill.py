@@ -162,6 +162,15 @@ def test_codes_may_be_given_one_after_the_other(tmp_path):
     assert pd.read_csv(tmp_path / "out.csv")["a"].between(-2, 6).all()
 
 
+def test_parts_of_columns_of_one_name_are_refused_before_the_fit(days, capsys, monkeypatch):
+    monkeypatch.setattr("cgp.CorrelatedGPImputer.fit", None)
+    days.write_text(days.read_text().replace("wet", "warm std", 1))
+    assert run(days, "--sums", "day", days.parent / "sums.csv") == 2
+    assert "expected columns that are not called as the parts of another are, got two parts 'warm std'" in (
+        capsys.readouterr().err
+    )
+
+
 def test_sums_means_and_a_forecast(days):
     folder = days.parent
     answers = ["--sums", "day", folder / "sums.csv", "--means", "all", folder / "means.csv"]

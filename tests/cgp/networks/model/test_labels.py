@@ -60,7 +60,7 @@ def test_labels_may_have_an_index_and_are_refused_if_they_are_no_numbers():
     index = pytest.importorskip("pandas").Index([10, 11, 12])
     assert label_tensor(index.to_series() - 10).tolist() == [0, 1, 2]
     for given in ([None, 1], {"a": 1}, (each for each in "ab")):
-        with pytest.raises(TypeError, match="labels: expected numbers, such as class indices from 0, got type"):
+        with pytest.raises(TypeError, match="labels: expected numbers, such as class indices from 0, got "):
             label_tensor(given)
 
 
