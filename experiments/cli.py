@@ -229,7 +229,7 @@ def _report(runs: list[Path], out: Path | None, protocol: Protocol = "pooled", *
 
 
 def list_rows(*, rows: str = "*/*", runs: Path = _OUT) -> None:
-    """List the rows, and which of their runs are complete.
+    """List the rows, what each is, and which of their runs are complete.
 
     Args:
         rows: a data set ("cola") or a pattern ("*/sgpa").

@@ -129,6 +129,12 @@ def test_no_link_is_without_a_text(page):
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("[a-zA-Z]*.md")), ids=lambda page: page.stem)
+def test_no_sentence_is_a_row_of_the_table_above_it(page):
+    """A forge takes what follows a row without an empty line for a further one."""
+    assert not re.findall(r"^ *\|.*\n *[^|\s].*", page.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("[a-zA-Z]*.md")), ids=lambda page: page.stem)
 def test_no_page_takes_longer_than_ten_minutes(page):
     assert plain_words(page.read_text(encoding="utf-8")) <= 2000
 
