@@ -184,9 +184,9 @@ class CGPAttention(CorrelatedAttention):
         C = K_{qk} \;\text{(direct)}\quad\text{or}\quad K_{qo}(K_o + \sigma^2I)^{-1}K_{ok} \;\text{(latent)}
 
     With ``mean="kernel"`` the values are weights, as in the paper: the mean is :math:`a^2CV`, and the covariance has
-    :math:`a^2` for :math:`\tau^2`, where :math:`a^2` is :math:`\tau^2` over the mean sum of a row of C, if that is above
-    one. Cost: one Cholesky factorisation of an n × n matrix (direct) or two (latent), and another for the regulariser.
-    The arguments are those of :class:`CorrelatedAttention`.
+    :math:`a^2` for :math:`\tau^2`: :math:`\tau^2` over the mean sum of a row of C, if that is above one. Cost: one
+    Cholesky factorisation of an n × n matrix (direct) or two (latent), and another for the regulariser. The arguments
+    are those of :class:`CorrelatedAttention`.
 
     Without a regulariser each key may have a noise of its own, :math:`\operatorname{diag}(\sigma_1^2, \dots)`
     (``key_noise``; weights do not depend on it, the covariance does), and :meth:`encode` factorises contexts once for

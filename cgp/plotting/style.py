@@ -126,7 +126,7 @@ def log_ticks(axis: Axis, low: float, high: float) -> None:
     """Label a logarithmic axis with plain numbers: powers of ten or, where few, 1, 2, 5 times them, or round ones."""
     locator = LogLocator(subs=(1.0, 2.0, 5.0) if high < _FEW_POWERS * low else (1.0,))
     shown = [tick for tick in locator.tick_values(low, high) if low <= tick <= high]
-    axis.set_major_locator(locator if len(shown) > 2 else MaxNLocator(4, steps=[1, 2, 5, 10]))
+    axis.set_major_locator(locator if len(shown) > 2 else MaxNLocator(4, steps=[1, 2, 5, 10], min_n_ticks=3))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 

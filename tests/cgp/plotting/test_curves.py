@@ -76,7 +76,7 @@ def test_a_first_bin_with_what_lies_below_it_says_so():
     first = {}
     for name, low in (("all", 1e-2), ("below", 1e-6)):
         ax = uncertainty_histograms({"test": [low, 0.02, 0.5, 1.0]}, xscale="log", limits=(1e-2, 1.0))
-        first[name] = [text.get_text() for text in ax.get_xticklabels()][0], ax.get_xticks()[0]
+        first[name] = ax.get_xticklabels()[0].get_text(), ax.get_xticks()[0]
     assert first["below"] == ("≤ 0.01", 1e-2)
     assert "≤" not in first["all"][0]
 

@@ -286,6 +286,15 @@ def test_one_run_and_runs_with_little(tmp_path):
         score(find_runs([tmp_path / "b"])[0], "pooled")
 
 
+def test_few_test_inputs_have_no_verdict(tmp_path):
+    """A smoke run's eight said that softmax suffices, and is over-confident by 15 points."""
+    for method in ("softmax", "cgp"):
+        write_run(tmp_path, "digits", method, sets={"test": random_logits(samples=8), "validation": sets(0)["test"]})
+    compared = methods(score(run, "pooled") for run in find_runs([tmp_path]))
+    said = ["8 test inputs say nothing of a method: at least 20 are needed."]
+    assert answer(compared) == findings(compared) == said
+
+
 def test_files_and_page(root, tmp_path):
     out = tmp_path / "out"
     console = Console(width=100, color_system=None, record=True)
