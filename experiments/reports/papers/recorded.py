@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from experiments.reports.papers.specification import TABLES
 from experiments.reports.papers.tidy import Row
@@ -52,7 +52,7 @@ def with_recorded(name: str, measured: Sequence[Row], title: Callable[[Row], str
 
 def _empty(row: Row, label: str) -> Row:
     """A row of the same metric for a method that no paper has."""
-    numbers = dict.fromkeys(("ours", "ours_sd", "printed", "printed_sd"), math.nan)
+    numbers: dict[str, Any] = dict.fromkeys(("ours", "ours_sd", "printed", "printed_sd"), math.nan)
     return row._replace(method=_method(label), label=label, seeds=0, deviations=(), **numbers)
 
 
