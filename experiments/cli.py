@@ -229,7 +229,7 @@ def _report(runs: list[Path], out: Path | None, protocol: Protocol = "pooled", *
 
 
 def list_rows(*, rows: str = "*/*", runs: Path = _OUT) -> None:
-    """List the rows, and which of their runs are complete.
+    """List the rows, what each is, and which of their runs are complete.
 
     Args:
         rows: a data set ("cola") or a pattern ("*/sgpa").
@@ -251,7 +251,7 @@ def table(
 ) -> None:
     """Print a table of a paper with our numbers beside the printed ones, recomputed from saved predictions.
 
-    Without complete runs our numbers are those recorded in docs/results/papers.
+    Without complete runs our numbers are those recorded in docs/results/papers, whose pages it has written.
 
     Args:
         name: name of a table, or "cgpt", "kep", "sgpa" or "all"; "list" shows all tables and how much is measured.
@@ -260,10 +260,6 @@ def table(
         format: terminal, markdown (pivot: methods by metrics) or csv (tidy: one row per number, natural units).
         protocol: protocol of our numbers, pooled, cgpt, kep or sgpa; by default that of the table's paper.
     """
-    if out is not None and format != "csv":
-        from experiments.runs import find_runs
-
-        find_runs([runs])  # before the slow imports: an error is there at once
     from experiments.reports.papers import table as printed
 
     printed(name, runs=runs, out=out, format=format, protocol=protocol)

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
@@ -23,6 +23,7 @@ __all__ = [
     "escape",
     "line_of",
     "markdown_table",
+    "print_csv",
     "write_csv",
 ]
 
@@ -140,15 +141,20 @@ def line_of(row: Mapping[str, Any]) -> str:
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write rows to a CSV file; a column that a row lacks is empty there."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
 
     def write(aside: Path) -> None:
         with aside.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, fieldnames=names)
-            writer.writeheader()
-            writer.writerows({name: _csv_value(value) for name, value in row.items()} for row in rows)
+            print_csv(file, rows)
 
     write_atomically(path, write)
+
+
+def print_csv(file: TextIO, rows: Sequence[Mapping[str, Any]], end: str = "\r\n") -> None:
+    """Print rows as CSV to a file that is open."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(file, fieldnames=names, lineterminator=end)
+    writer.writeheader()
+    writer.writerows({name: _csv_value(value) for name, value in row.items()} for row in rows)
 
 
 def _csv_value(value: Any) -> Any:

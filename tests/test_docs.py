@@ -389,6 +389,14 @@ def test_the_gallery_has_an_order():
     assert sorted(importlib.import_module("gallery").ORDER) == [path.name for path in EXAMPLES]
 
 
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_that_need_the_checkout_say_how_they_are_run(path):
+    """Only `cgp` is installed; `models` and `experiments` are found where the interpreter is told to look."""
+    code = path.read_text(encoding="utf-8")
+    needs = re.search(r"^(?:from|import) (?:models|experiments)\b", code, re.MULTILINE)
+    assert bool(needs) == (f"PYTHONPATH=. python docs/examples/{path.name}" in ast.get_docstring(ast.parse(code)))
+
+
 @pytest.mark.parametrize(
     ("latex", "expected"),
     [

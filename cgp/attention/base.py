@@ -125,7 +125,8 @@ class _OptionsChecked:
         unknown = [name for name in options if not _takes(cls, name)]
         if unknown:
             others = sorted({other.__name__ for other in _without_subclasses(Attention) if _takes(other, unknown[0])})
-            near = meant(unknown[:1], inspect.signature(cls).parameters)
+            known = [name for name in inspect.signature(cls).parameters if name not in ("embed_dim", "num_heads")]
+            near = meant(unknown[:1], known) or f"; its options are {listed(known)}"
             near = f"; it is an option of {listed(others)}" if others else near
             raise TypeError(f"{cls.__name__}: unexpected option {unknown[0]!r}{near}")
         return super().__new__(cls)

@@ -31,16 +31,16 @@ MEANS = ("regression", "kernel", "softmax")
 class CorrelatedAttention(PriorAmplitude, GaussianProcessAttention):
     r"""Base of exact and sparse correlated attention: coupling, mean, regulariser, scales.
 
-    The covariance is :math:`\tau^2\,[K_q - C(K_k + \sigma^2I)^{-1}C^\top]`, whatever the values are. The maps of
-    queries, keys and latent inputs start equal.
+    The covariance is :math:`a^2\,[K_q - C(K_k + \sigma^2I)^{-1}C^\top]`, with :math:`a^2 = \tau^2` unless the values
+    are weights. The maps of queries, keys and latent inputs start equal.
 
     Args:
         coupling: "direct" (one hop) or "latent" (two hops over a latent process, as in the paper).
         mean: what the values are. "regression": observations at the keys, so that the mean is
-            :math:`C(K_k + \sigma^2I)^{-1}V`. "kernel": weights, as in the paper; the mean is :math:`\tau^2CV`, and
-            :math:`\tau^2` is divided by the mean sum of a row of C, if that is above one. "softmax": softmax attention
-            exactly, with the covariance of :class:`~cgp.attention.softmax_posterior.SoftmaxPosterior` around it (direct
-            coupling, squared exponential, no regulariser).
+            :math:`C(K_k + \sigma^2I)^{-1}V`. "kernel": weights, as in the paper; the mean is :math:`a^2CV`, and
+            :math:`a^2` is :math:`\tau^2` over the mean sum of a row of C, if that is above one. "softmax": softmax
+            attention exactly, with the covariance of :class:`~cgp.attention.softmax_posterior.SoftmaxPosterior` around
+            it (direct coupling, squared exponential, no regulariser).
         kernel: name of the canonical covariance, or a kernel of GPyTorch over the s channels of a head.
         noise: observation variance :math:`\sigma^2` in units of :math:`\tau^2`, at least 1e-6: the initial value of a
             learned variance per head; fixed if ``mean`` is "kernel", or beside a regulariser, which rewards less noise.
@@ -183,9 +183,10 @@ class CGPAttention(CorrelatedAttention):
     .. math:: C(K_k + \sigma^2I)^{-1}V, \qquad \tau^2\,[K_q - C(K_k + \sigma^2I)^{-1}C^\top], \qquad
         C = K_{qk} \;\text{(direct)}\quad\text{or}\quad K_{qo}(K_o + \sigma^2I)^{-1}K_{ok} \;\text{(latent)}
 
-    With ``mean="kernel"`` the values are weights, as in the paper, and the mean is :math:`\tau^2CV`. Cost: one Cholesky
-    factorisation of an n × n matrix (direct) or two (latent), and another for the regulariser. The arguments are those
-    of :class:`CorrelatedAttention`.
+    With ``mean="kernel"`` the values are weights, as in the paper: the mean is :math:`a^2CV`, and the covariance has
+    :math:`a^2` for :math:`\tau^2`: :math:`\tau^2` over the mean sum of a row of C, if that is above one. Cost: one
+    Cholesky factorisation of an n × n matrix (direct) or two (latent), and another for the regulariser. The arguments
+    are those of :class:`CorrelatedAttention`.
 
     Without a regulariser each key may have a noise of its own, :math:`\operatorname{diag}(\sigma_1^2, \dots)`
     (``key_noise``; weights do not depend on it, the covariance does), and :meth:`encode` factorises contexts once for

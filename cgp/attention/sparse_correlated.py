@@ -36,8 +36,10 @@ class SparseCGPAttention(CorrelatedAttention):
     where :math:`J = I - \Lambda_o^{-1}`, :math:`S = \Lambda_o^{-1} + J(\Lambda_o^{-1} + \Lambda_k^{-1}J)` is the
     covariance of the whitened inducing variables after both hops, and :math:`\delta` the part of the prior variance
     that the inducing inputs do not explain, :math:`\operatorname{diag}(K_q - A_q^\top A_q)` ("dtc"), or
-    :math:`\sigma^2` ("sor"). With ``mean="kernel"`` the direct mean is :math:`\tau^2A_q^\top(A_kV)`; the paper's latent
-    form is the one above, and ``mean="kernel"`` has its fixed noise and unit variance.
+    :math:`\sigma^2` ("sor"). With ``mean="kernel"`` the direct mean is :math:`a^2A_q^\top(A_kV)`, and the variance has
+    :math:`a^2` for :math:`\tau^2`, where :math:`a^2` is :math:`\tau^2` over the mean sum of a row of
+    :math:`A_q^\top A_k`, if that is above one; the paper's latent form is the one above, and ``mean="kernel"`` has its
+    fixed noise and unit variance.
 
     Cost: O(n m (m + s)), and no n × n matrix apart from softmax's if ``mean`` is "softmax". The other arguments are
     those of :class:`~cgp.attention.correlated.CorrelatedAttention`.

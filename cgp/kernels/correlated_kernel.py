@@ -120,9 +120,8 @@ class CorrelatedKernel(CanonicalKernel):
         """The number 0 … P-1 of a process, given by number or word; another is a ValueError."""
         number = PROCESS_NAMES.get(process, -1) if isinstance(process, str) else process
         if not 0 <= number < self.num_processes:
-            raise ValueError(
-                f"process: expected 0 to {self.num_processes - 1} or {tuple(PROCESS_NAMES)}, got {process!r}"
-            )
+            names = tuple(PROCESS_NAMES)[: self.num_processes]
+            raise ValueError(f"process: expected 0 to {self.num_processes - 1} or one of {names}, got {process!r}")
         return number
 
     def process_points(self, process: int | str, x: Tensor) -> CanonicalPoints:
@@ -311,7 +310,10 @@ class HadamardCorrelatedKernel(CanonicalKernel):
 
     def points(self, x: Tensor) -> CanonicalPoints:
         """The canonical points of rows ``(*batch, n, d + 1)``, the last column 0 … P-1."""
-        numbers = process_numbers(x, self.correlated.num_processes)
+        dim = (
+            getattr(self.correlated.input_maps[0], "in_features", None) if self.correlated.active_dims is None else None
+        )
+        numbers = process_numbers(x, self.correlated.num_processes, input_dim=dim)
         features = select(check_numbers(x, "x")[..., :-1], self.correlated.active_dims)
         every = [mapped(features) for mapped in self.correlated.input_maps]
         stacked = torch.stack(torch.broadcast_tensors(*every), dim=-2)  # (*batch, n, P, s)

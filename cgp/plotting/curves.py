@@ -27,6 +27,8 @@ from cgp.plotting.style import (
 
 __all__ = ["curves", "posterior_bands", "score_limits", "uncertainty_histograms"]
 
+_APART = 0.15  # share of a logarithmic axis between a named left end and the next tick
+
 
 @styled
 def curves(
@@ -99,7 +101,7 @@ def uncertainty_histograms(
 ) -> Axes:
     """Histograms of a score over groups of inputs, e.g. in distribution and out of it, each summing to one.
 
-    Scores below the axis share the first bin: a logarithmic one spans four decades at most.
+    Scores below the axis share the first bin, whose tick says "≤": a logarithmic one spans four decades at most.
 
     Args:
         groups: For each group, one number per input (N,); the groups may differ in size.
@@ -144,8 +146,17 @@ def uncertainty_histograms(
     percent(ax.yaxis)
     if xscale == "log":
         log_ticks(ax.xaxis, edges[0], edges[-1])
+        if pooled.min() < edges[0] * (1 - 1e-9):
+            _mark_first(ax, float(edges[0]))
     place_legend(ax, outside=outside)
     return ax
+
+
+def _mark_first(ax: Axes, low: float) -> None:
+    """A tick at the left end that says that what lies below is drawn there."""
+    high = ax.get_xlim()[1]
+    ticks = [tick for tick in ax.get_xticks() if low * (high / low) ** _APART < tick <= high]
+    ax.set_xticks([low, *ticks], [f"≤ {low:.1g}", *(f"{tick:g}" for tick in ticks)])
 
 
 def _is_crowded(values: Mapping[str, Array], pooled: Array, bins: int) -> bool:

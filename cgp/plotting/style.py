@@ -13,7 +13,7 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure, FigureBase
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 __all__ = ["COLUMN", "PALETTE", "WIDE", "style"]
 
@@ -123,8 +123,10 @@ def percent(*axes: Axis) -> None:
 
 
 def log_ticks(axis: Axis, low: float, high: float) -> None:
-    """Label a logarithmic axis with plain numbers: powers of ten or, where these are few, 1, 2 and 5 times them."""
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < _FEW_POWERS * low else (1.0,)))
+    """Label a logarithmic axis with plain numbers: powers of ten or, where few, 1, 2, 5 times them, or round ones."""
+    locator = LogLocator(subs=(1.0, 2.0, 5.0) if high < _FEW_POWERS * low else (1.0,))
+    shown = [tick for tick in locator.tick_values(low, high) if low <= tick <= high]
+    axis.set_major_locator(locator if len(shown) > 2 else MaxNLocator(4, steps=[1, 2, 5, 10], min_n_ticks=3))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 

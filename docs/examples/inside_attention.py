@@ -4,6 +4,8 @@ Train, and look inside
 
 The same small vision transformer with softmax attention and with a correlated Gaussian process, trained from scratch
 on digits; then a look inside: the attention matrix and its asymmetry, the similarity of tokens, and the spectrum.
+
+The models are those of the checkout: ``PYTHONPATH=. python docs/examples/inside_attention.py`` runs this page.
 """
 
 import torch

@@ -12,6 +12,8 @@ observations at the keys, and the output is the posterior at the queries,
 
 Unlike kernel attention, which only multiplies by :math:`K_{qk}`, it interpolates. (The library has it, as
 ``CGPAttention(mean="regression")``.)
+
+The model is the checkout's: ``PYTHONPATH=. python docs/examples/new_block.py`` runs this page.
 """
 
 from functools import partial

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from cgp.networks.assess.claims import FEWEST_LABELS
 from cgp.networks.methods.temperature_scaling import is_useless
 from experiments.evaluation import label_log_probabilities
 from experiments.evaluation.diagnostics import collapse_of_runs
@@ -29,6 +30,8 @@ def answer(results: Mapping[str, Sequence[Result]], *, assessed: bool = False) -
     Where a report of :func:`cgp.assess` stands beside them, they leave to it what is claimed and whether a temperature
     helps, and compare the methods as trained.
     """
+    if few := _too_few(results):
+        return [few]
     choice, reference = _choice(results, assessed=assessed), _reference(results, assessed=assessed)
     sentences = [
         *([] if assessed else [_honesty(reference[0]), _temperature(reference[0])]),
@@ -40,12 +43,22 @@ def answer(results: Mapping[str, Sequence[Result]], *, assessed: bool = False) -
 
 def findings(results: Mapping[str, Sequence[Result]], *, assessed: bool = False) -> list[str]:
     """Those of the sentences that compare methods: which to take, and which leads, if it is another."""
+    if few := _too_few(results):
+        return [few]
     choice, reference = _choice(results, assessed=assessed), _reference(results, assessed=assessed)
     others = {name: runs for name, runs in results.items() if runs is not choice[0]}
     following = _choice(others, assessed=assessed) if others else None
     kept = ", as trained" if assessed else " as it is"
     sentences = [_take(choice, reference, kept, following), _leader(results, choice, reference)]
     return [*filter(None, sentences)]
+
+
+def _too_few(results: Mapping[str, Sequence[Result]]) -> str:
+    """What is said in place of all else of test inputs that are too few for it, as those of a smoke run."""
+    tested = [row["n"] for runs in results.values() for result in runs for row in result.sets if row["set"] == "test"]
+    if min(tested, default=FEWEST_LABELS) >= FEWEST_LABELS:
+        return ""
+    return f"{min(tested)} test inputs say nothing of a method: at least {FEWEST_LABELS} are needed."
 
 
 def _reference(results: Mapping[str, Sequence[Result]], *, assessed: bool) -> Choice:

@@ -121,14 +121,13 @@ def _corrupted(key: str, methods: Methods) -> Figure | None:
     severities = sorted(set.intersection(*(set(row) for row in rows)))
     if len(severities) < 2:
         return None
-    every, missing = range(severities[0], severities[-1] + 1), (np.nan, np.nan)  # no line leads over what is missing
     lines = {
-        name: np.array([[row.get(severity, missing)[place] for severity in every] for row in rows])
+        name: np.array([[row[severity][place] for severity in severities] for row in rows])
         for place, name in enumerate(("accuracy", "confidence"))
     }
 
     def draw(ax: Axes) -> None:
-        curves(every, lines, xlabel="Severity", ylabel="Accuracy, confidence", ax=ax)
+        curves(severities, lines, xlabel="Severity", ylabel="Accuracy, confidence", ax=ax)
         ax.set(ylim=(0, 1), xticks=severities)
         percent(ax.yaxis)
 

@@ -1,6 +1,6 @@
 """Rows of the tables by name: `<data>/<method>[-variant]`, from `configs/data`, `configs/method` and variants."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatch
 from functools import cache, reduce
@@ -10,8 +10,9 @@ from typing import Any
 import yaml
 
 from experiments.atomic_files import read_yaml
+from experiments.registry import BLOCKS
 
-__all__ = ["CONFIGS", "composed", "derivation", "is_row", "label_of", "merged", "row_names"]
+__all__ = ["CONFIGS", "composed", "derivation", "described", "is_row", "label_of", "merged", "row_names"]
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 _LABELS = {"ensemble": "Ensemble of {}", "temperature": "{}, temperature"}
@@ -103,6 +104,21 @@ def label_of(method: str) -> str:
     name, _, variant = method.partition("-")
     label = _methods()[name]["method"]["label"] if name in _methods() else name
     return f"{label}, {variant.replace('-', ' ')}" if variant else label
+
+
+def described(names: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield the methods of rows, without variants: name, label, and block with its options, if not softmax changed.
+
+    Example:
+        >>> list(described(["digits/kernel_asymmetric", "cola/temperature_kernel_asymmetric"]))
+        [('kernel_asymmetric', 'Kernel (asymmetric)', 'KernelAttention(normalized=False)')]
+    """
+    methods = {derivation(name.partition("/")[2])[1].partition("-")[0] for name in names}
+    for name in sorted(methods & _methods().keys()):
+        values = _methods()[name]["method"]
+        options = ", ".join(f"{option}={value!r}" for option, value in values.get("options", {}).items())
+        block = f"{BLOCKS[values['attention']].class_name}({options})" if "attention" in values else ""
+        yield name, values["label"], f"{block}, from runs of {values['init_from']}" if "init_from" in values else block
 
 
 def _row(name: str) -> dict[str, Any]:

@@ -127,7 +127,8 @@ def _first_result(run: Run) -> str:
     kept = [epoch for epoch in record.get("history") or [] if epoch["epoch"] == record.get("best_epoch")]
     if not kept or "validation_accuracy" not in kept[0]:
         return ""
-    return f" (validation accuracy {kept[0]['validation_accuracy']:.1%}, NLL {kept[0]['validation_nll']:.3f})"
+    smoke = "smoke run: " if any(words.startswith("smoke test") for words in run.config.reduced) else ""
+    return f" ({smoke}validation accuracy {kept[0]['validation_accuracy']:.1%}, NLL {kept[0]['validation_nll']:.3f})"
 
 
 def _unfinished(configs: Iterable[RunConfig], out: Path) -> Iterator[RunConfig]:

@@ -68,6 +68,8 @@ _WORDS = {
 _SHOWN = ("softmax", "cgp", "sparse_cgp", "cgp weights", "sparse_cgp weights")
 """Forms in the picture: more lines than these hide each other."""
 
+_PALE = 0.08  # opacity of bands that lie over each other
+
 _SIZES: Mapping[str, Mapping[str, int]] = {
     "digits": {"image_size": 8, "patch_size": 2, "channels": 1, "embed_dim": 32, "mlp_dim": 64, "num_heads": 4},
     "cifar10": {"image_size": 32, "patch_size": 4, "channels": 3, "embed_dim": 64, "mlp_dim": 128, "num_heads": 4},
@@ -247,6 +249,8 @@ def _figure(points: Sequence[Point]) -> Figure:
             shown = {name: _WORDS.get(name, name) for name in _SHOWN if name in trained}
             lines = {title: 1.0 - _by_seed(chosen, name, "accuracy") for name, title in shown.items()}
             curves(steps, lines, xlabel="step", ylabel="validation error", yscale="log", ax=axis)
+            for band in axis.collections:
+                band.set_alpha(_PALE)
             axis.set_title(f"{depth} layer" + "s" * (depth > 1), loc="left")
             axis.yaxis.set_major_locator(FixedLocator([0.02, 0.05, 0.1, 0.2, 0.5, 1.0]))
             axis.yaxis.set_minor_locator(NullLocator())

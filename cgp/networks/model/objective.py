@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -166,6 +167,10 @@ def _are_close(x: Tensor, y: Tensor) -> bool:
     return not bool(error > (0.1 if is_coarse else 0.01) * scale)
 
 
+_NO_REGULARISER = (
+    "alpha: it weighs a regulariser, and no block has added one (objective='marginal' or 'joint' of a correlated "
+    "block, which has none under a causal mask)"
+)
 _RECOMPUTES = ("gradient_checkpointing", "grad_checkpointing")  # what transformers and timm call it
 
 
@@ -194,7 +199,8 @@ class Objective(nn.Module):
         model: maps inputs to function values: logits or outputs, ``(*batch, C)``, or ``(S, *batch, C)`` with draws.
         likelihood: a likelihood with ``expected_log_prob(observations, function_samples)``.
         num_data: size N of the training set.
-        alpha: weight of the log-density; :meth:`set_weights` changes it during training.
+        alpha: weight of the log-density, which blocks with an ``objective`` add; :meth:`set_weights` changes it during
+            training.
         beta: weight of the divergences; likewise.
         num_samples: number S of draws per step.
         output: function that takes the function values from the model's output.
@@ -242,7 +248,7 @@ class Objective(nn.Module):
         self.num_data, self.num_samples = num_data, num_samples
         self.output = output
         hosted = (isinstance(module, StochasticHeads) or hasattr(module, REPLACED) for module in model.modules())
-        self._carries_draws, self._is_checked = not any(hosted), False
+        self._carries_draws, self._is_checked, self._asks_regulariser = not any(hosted), False, alpha != 0
         self.register_buffer("alpha", torch.tensor(float(alpha)), persistent=False)  # tensors: no recompilation
         self.register_buffer("beta", torch.tensor(float(beta)), persistent=False)
 
@@ -292,6 +298,10 @@ class Objective(nn.Module):
         loss = nll + self.beta * kl / self.num_data
         for kind, value in terms.items():
             loss = loss + weights[kind] * value
+        if self._asks_regulariser and self.model.training and not torch.compiler.is_compiling():
+            self._asks_regulariser = False
+            if "log_density" not in terms:
+                warnings.warn(_NO_REGULARISER, stacklevel=2)
         return {"loss": loss, "nll": nll, "global_kl": kl, **terms}
 
     def _draws(self, inputs: Any, options: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:

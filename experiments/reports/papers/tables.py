@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
@@ -14,7 +14,7 @@ from rich.text import Text
 from experiments.atomic_files import write_text
 from experiments.configuration import Protocol
 from experiments.evaluation import PROTOCOLS
-from experiments.grids import Cell, Fitted, Grid, as_markdown, console_of_width, write_csv
+from experiments.grids import Cell, Fitted, Grid, as_markdown, console_of_width, print_csv, write_csv
 from experiments.reports.papers.recorded import with_recorded
 from experiments.reports.papers.specification import METRICS, TABLES, TableSpec
 from experiments.reports.papers.tidy import Row, reported, rows
@@ -40,7 +40,7 @@ def find_tables(name: str) -> list[TableSpec]:
     exact = [spec for key, spec in TABLES.items() if key.lower() == wanted]
     specs = exact or [spec for key, spec in TABLES.items() if wanted in ("all", key.partition("-")[0])]
     if not specs:
-        raise ValueError(f"name: expected all, cgpt, kep, sgpa or one of {', '.join(TABLES)}, got {name!r}")
+        raise ValueError(f"name: expected list, all, cgpt, kep, sgpa or one of {', '.join(TABLES)}, got {name!r}")
     return specs
 
 
@@ -75,8 +75,6 @@ def table(
     try:
         of_names = _measured(specs, find_runs([runs]), protocol)
     except ValueError as error:
-        if out is not None and format != "csv":  # a page has methods that no paper has, and would lose them
-            raise
         sys.stderr.write(f"Our numbers are those that docs/results/papers has recorded ({error}).\n{_missing(specs)}")
         of_names = {key: with_recorded(key, each, _title) for key, each in _measured(specs, [], protocol).items()}
     if name == "list":
@@ -84,12 +82,14 @@ def table(
         return
     sys.stderr.write(_absent(of_names, runs, specs))
     measured = [(TABLES[key], of_table) for key, of_table in of_names.items()]
-    if out is None and format != "csv":
+    if out is not None:
         for spec, of_table in measured:
-            console.print(as_terminal(spec, of_table) if format == "terminal" else markdown(spec, of_table))
-        return
-    for spec, of_table in measured:
-        print(_write(spec, of_table, out or Path(), format, is_single=len(measured) == 1))
+            print(_write(spec, of_table, out, format, is_single=len(measured) == 1))
+    elif format == "csv":
+        print_csv(sys.stdout, [line for part in measured for line in _tidy(*part)], "\n")
+    else:
+        for part in measured:
+            console.print(as_terminal(*part) if format == "terminal" else markdown(*part))
 
 
 def _absent(of_names: Mapping[str, Sequence[Row]], runs: Path, specs: Sequence[TableSpec]) -> str:
@@ -111,10 +111,14 @@ def _write(spec: TableSpec, measured: Sequence[Row], out: Path, kind: Format, *,
     ending = {"terminal": "txt", "markdown": "md", "csv": "csv"}[kind]
     path = out if is_single and out.suffix[1:].isalpha() else out / f"{spec.name}.{ending}"
     if kind == "csv":
-        write_csv(path, [row._asdict() | {"deviations": "; ".join(row.deviations)} for row in measured])
+        write_csv(path, _tidy(spec, measured))
     else:
         write_text(path, markdown(spec, measured))
     return path
+
+
+def _tidy(spec: TableSpec, measured: Sequence[Row]) -> list[dict[str, Any]]:
+    return [{"table": spec.name} | row._asdict() | {"deviations": "; ".join(row.deviations)} for row in measured]
 
 
 def _overview(measured: Mapping[str, Sequence[Row]]) -> RenderableType:
@@ -231,7 +235,7 @@ def markdown(spec: TableSpec, measured: Sequence[Row]) -> str:
     notes, remarks = _remarks(spec, measured)
     body = [part for grid in pivots(measured) for part in (f"## {grid.title}", "", as_markdown(grid))]
     numbered = [f"{number}. {note}" for number, note in enumerate(notes, start=1)]
-    deviating = ["Deviations from the paper:", "", *numbered, ""] if numbered else []
+    folded = ["<details>", "<summary>Deviations from the paper</summary>", "", *numbered, "", "</details>", ""]
     # Without "orphan", Sphinx warns of pages in no table of contents.
     head = ["---", "orphan: true", "---", f"# {_caption(spec)}", "", _LEGEND, ""]
-    return "\n".join([*head, *body, *deviating, *(f"- {note}" for note in remarks)]) + "\n"
+    return "\n".join([*head, *body, *(folded if numbered else ()), *(f"- {note}" for note in remarks)]) + "\n"

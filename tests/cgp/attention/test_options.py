@@ -65,7 +65,8 @@ def test_bad_options_are_refused(make, options, message):
     [
         (cgp.CGPAttention, "kernal", r"^CGPAttention: unexpected option 'kernal'; did you mean 'kernel'\?$"),
         (cgp.CGPAttention, "num_inducing", "'num_inducing'; it is an option of SGPAttention and SparseCGPAttention$"),
-        (cgp.SGPAttention, "colour", "^SGPAttention: unexpected option 'colour'$"),
+        (cgp.KernelAttention, "colour", "'colour'; its options are kernel, symmetric, normalized and dropout$"),
+        (cgp.SoftmaxAttention, "nois", "^SoftmaxAttention: unexpected option 'nois'; its options are dropout$"),
     ],
 )
 def test_an_unknown_option_says_what_may_be_meant(make, option, message):

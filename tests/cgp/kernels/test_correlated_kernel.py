@@ -121,7 +121,14 @@ def test_maps_of_ones_own_and_processes_with_inputs_of_different_size():
         (lambda kernel: CorrelatedKernel("rbf", 2, 1, input_maps="diag"), "input_maps: .*; did you mean 'diagonal'"),
         (lambda kernel: CorrelatedKernel("rbf", 2, input_maps=[AffineMap(1), AffineMap(2)]), "one common out_features"),
         (lambda kernel: kernel.cross(0, 3), "process: expected 0 to 2"),
-        (lambda kernel: random_kernel(2).process("latent"), "process: expected 0 to 1"),
+        (
+            lambda kernel: random_kernel(2).process("latent"),
+            r"expected 0 to 1 or one of \('query', 'key'\), got 'latent'",
+        ),
+        (
+            lambda kernel: HadamardCorrelatedKernel(CorrelatedKernel("rbf", 2, 1))(torch.zeros(4, 3)).to_dense(),
+            "x: expected rows of 2 columns, the last one the number of the process, got 3",
+        ),
         (lambda kernel: kernel.joint([inputs(2, 2)]), "one tensor for each of 3"),
         (lambda kernel: kernel(inputs(2, 2), task=1).to_dense(), "unknown arguments"),
         (lambda kernel: kernel(inputs(2, 2) / 0).to_dense(), "x: expected finite numbers, got 4 NaN or infinite of 4"),

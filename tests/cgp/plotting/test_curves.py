@@ -72,6 +72,15 @@ def test_crowded_scores_are_spread_over_a_logarithmic_axis():
     assert {"0.1", "0.2", "0.5", "1", "2"} <= {text.get_text() for text in short.get_xticklabels()}
 
 
+def test_a_first_bin_with_what_lies_below_it_says_so():
+    first = {}
+    for name, low in (("all", 1e-2), ("below", 1e-6)):
+        ax = uncertainty_histograms({"test": [low, 0.02, 0.5, 1.0]}, xscale="log", limits=(1e-2, 1.0))
+        first[name] = ax.get_xticklabels()[0].get_text(), ax.get_xticks()[0]
+    assert first["below"] == ("≤ 0.01", 1e-2)
+    assert "≤" not in first["all"][0]
+
+
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=20), st.lists(st.floats(0, 5), min_size=1, max_size=20))
 @settings(max_examples=30)
 def test_no_input_falls_out_of_the_histograms(first, second):

@@ -145,6 +145,21 @@ def test_a_logarithmic_scale_shows_orders_of_magnitude_and_takes_zero():
     assert variance_maps(np.eye(4), np.zeros((1, 2, 2)), scale="log").shape == (1, 2)
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0.8, 1.6, ["0.8", "1", "1.2", "1.4", "1.6"]),
+        (0.74, 1.17, ["0.8", "0.9", "1", "1.1"]),
+        (0.6, 4.0, ["1", "2", "3", "4"]),
+        (0.2, 3.0, ["0.2", "0.5", "1", "2"]),
+    ],
+)
+def test_a_short_logarithmic_bar_has_ticks_to_read_a_range_from(low, high, ticks):
+    bar = variance_maps(np.eye(4), np.array([[[low, 1.0], [1.0, high]]])).ravel()[0].figure.axes[-1]
+    shown = dict(zip(bar.get_yticks(), (text.get_text() for text in bar.get_yticklabels()), strict=True))
+    assert [text for tick, text in shown.items() if low * 0.999 <= tick <= high * 1.001] == ticks
+
+
 def test_ratios_are_logarithmic_by_default_and_span_four_decades():
     """One patch far above the median left all others in one colour."""
     grid = np.array([[1e-9, 1.0], [1.0, 4.8]])

@@ -12,6 +12,7 @@ from experiments.cli import main
 from experiments.configuration import DataConfig
 from experiments.data import load
 from experiments.runs import Run
+from experiments.runs.rows import CONFIGS
 from experiments.saved_predictions import load_predictions
 from tests.experiments.runs.typed import QUIET, fit_folder, stopped, write_classes, write_images
 
@@ -107,6 +108,11 @@ def test_runs_of_ones_own_are_listed(trained, tmp_path, capsys):
         named, _, without = listed.partition("Rows without runs")
         assert "own/softmax" in named
         assert "digits" not in named
+        assert re.search(r"^│ own/softmax +│ \[0\] +│", named, re.MULTILINE)
         assert bool(re.search(r"^ digits [^/]* softmax ", without, re.MULTILINE)) == (not rows or rows[1][0] == "*")
         assert listed.count("\n") < 60  # of some 300 rows
+        blocks, _, changed = listed.partition("Methods, ")[2].partition("changed: ")
+        said = re.findall(r"^ (\w+) .*Attention\(", blocks, re.MULTILINE) + re.findall(r"(\w+) \(", changed)
+        every = {path.stem for path in (CONFIGS / "method").glob("*.yaml")}
+        assert set(said) == ({"softmax"} if rows else every)
     assert "expected rows such as" in stopped(["list", "--rows", "nosuch", "--runs", str(tmp_path / "runs")], capsys)

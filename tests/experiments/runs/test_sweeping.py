@@ -3,6 +3,7 @@
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -45,6 +46,13 @@ def test_needed_rows_come_first_and_a_failure_leaves_the_others(tmp_path, capsys
     )
     assert Sweep(tmp_path, QUIET).perform(configs[:2]) == {}
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("reduced", "words"), [([], ""), (["smoke test: a few steps"], "smoke run: ")])
+def test_the_accuracy_of_a_smoke_run_is_said_to_be_one(reduced, words):
+    record = {"best_epoch": 1, "history": [{"epoch": 1, "validation_accuracy": 0.0, "validation_nll": 2.4}]}
+    run = SimpleNamespace(record=record, config=SimpleNamespace(reduced=reduced))
+    assert sweeping._first_result(run) == f" ({words}validation accuracy 0.0%, NLL 2.400)"
 
 
 def test_a_terminal_has_a_bar_with_the_time_that_is_left(monkeypatch, capsys):

@@ -43,6 +43,12 @@ def tables(name):
     return {depth: learning.table([p for p in points if p.depth == depth]) for depth in {p.depth: 0 for p in points}}
 
 
+def test_bands_that_lie_over_each_other_are_pale():
+    axes = learning._figure(learning._read(RESULTS / "learning-curves.csv")).axes
+    assert [len(axis.collections) for axis in axes] == [5, 5]
+    assert all(band.get_alpha() < 0.1 for axis in axes for band in axis.collections)
+
+
 def test_the_results_page_has_the_tables_of_its_csvs():
     page = (RESULTS / "learning-curves.md").read_text(encoding="utf-8")
     for grid in [*tables("learning-curves.csv").values(), *tables("dinov2-learning.csv").values()]:

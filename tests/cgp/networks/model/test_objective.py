@@ -67,6 +67,18 @@ def test_terms_of_an_earlier_pass_are_not_counted_again():
     assert "log_density" not in objective.eval().parts(*batch)
 
 
+def test_a_weight_of_a_regulariser_that_no_block_adds_is_said_once(recwarn):
+    batch = torch.randn(4, 5, 8), torch.arange(4) % 3
+    for regulariser, alpha in ((None, 0.5), (None, 0.0), ("marginal", 0.5)):
+        model = nn.Sequential(CGPAttention(8, 2, objective=regulariser), nn.Flatten(), nn.Linear(40, 3))
+        objective = Objective(model, CategoricalLikelihood(3), num_data=10, alpha=alpha)
+        for _ in range(2):
+            objective(*batch)
+        said = [str(each.message) for each in recwarn]
+        assert len(said) == 1
+    assert said[0].startswith("alpha: it weighs a regulariser, and no block has added one")
+
+
 def test_draws_expand_after_the_first_stochastic_block_only():
     model, shapes = nn.Sequential(SoftmaxAttention(8, 2), CGPAttention(8, 2), SparseCGPAttention(8, 2)), []
     for block in model:

@@ -204,5 +204,5 @@ def test_tables_are_found_by_name_paper_or_all():
     assert [spec.name for spec in find_tables("KEP-1")] == ["kep-1"]
     assert [spec.name for spec in find_tables("sgpa")] == [name for name in TABLES if name.startswith("sgpa")]
     assert len(find_tables("all")) == len(TABLES)
-    with pytest.raises(ValueError, match="name: expected all, cgpt, kep, sgpa or one of cgpt-I, .*, got 'cgpt-X'"):
+    with pytest.raises(ValueError, match="name: expected list, all, cgpt, kep, sgpa or one of cgpt-I, .* got 'cgpt-X'"):
         find_tables("cgpt-X")
