@@ -209,11 +209,10 @@ def crossed_losses(validation: Predictions) -> NDArray[np.float64]:
     """Validation losses by cross-fitting, each half with the temperature of the other: comparable to those without."""
     assert validation.labels is not None
     halves = [(validation.logits[:, half::2], validation.labels[half::2]) for half in (0, 1)]
-    losses = [
-        -label_log_probabilities(logits / _temperature(*other), labels)
-        for (logits, labels), other in zip(halves, halves[::-1], strict=True)
-    ]
-    return np.concatenate(losses)
+    losses = np.empty(len(validation.labels))
+    for half, ((logits, labels), other) in enumerate(zip(halves, halves[::-1], strict=True)):
+        losses[half::2] = -label_log_probabilities(logits / _temperature(*other), labels)
+    return losses
 
 
 def _means(rows: Sequence[Mapping[str, Any]]) -> Numbers:

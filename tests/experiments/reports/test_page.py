@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from rich.console import Console
+from scipy.special import softmax
 
 from cgp.networks.methods.temperature_scaling import fit_temperature
 from cgp.networks.tasks.metrics import auroc
@@ -16,7 +17,8 @@ from experiments.reports import figures
 from experiments.reports.answer import _leader, _standing, _than, answer, findings
 from experiments.reports.figures import _corrupted, _totals, _uncertainty, _variance, _withhold, sections
 from experiments.reports.page import report
-from experiments.reports.scores import Statistic, methods, score
+from experiments.reports.scores import Statistic, crossed_losses, methods, score
+from experiments.saved_predictions import Predictions
 from tests.experiments.reports.saved import confident, find_runs, random_logits, write_run
 
 
@@ -389,3 +391,16 @@ def test_each_picture_names_its_method(results, monkeypatch):
     panels = [panel for section in sections(results) for panel in section.panels]
     assert panels
     assert titles == [panel.caption for panel in panels]
+
+
+def test_losses_by_crossed_temperatures_are_in_the_order_of_the_inputs():
+    """Each half with the temperature of the other, so that pairs with losses of another method are of one input."""
+    generator = np.random.default_rng(0)
+    logits, labels = generator.normal(size=(2, 41, 3)), generator.integers(3, size=41)
+    expected = np.empty(41)
+    for half in (0, 1):
+        temperature = fit_temperature(logits[:, 1 - half :: 2], labels[1 - half :: 2])
+        shares = softmax(logits[:, half::2] / temperature, -1).mean(0)
+        expected[half::2] = -np.log(shares[np.arange(len(shares)), labels[half::2]])
+    losses = crossed_losses(Predictions(logits, np.arange(41), labels))
+    np.testing.assert_allclose(losses, expected, rtol=1e-6)
