@@ -33,7 +33,8 @@ class DTCVariationalStrategy(Module):
         f(x) \mid y \sim N\big(\mu + a^\top \Lambda^{-1}A(y - \mu)/\sigma^2,\; \delta(x) + a^\top \Lambda^{-1}a\big)
 
     with :math:`\delta` the prior variance that the inducing inputs do not explain, kept as a diagonal: means and
-    variances are DTC's, which has its covariances, too; joint draws are rough where it is not small, as FITC's. An
+    variances are DTC's. Covariances of different rows are those through the inducing inputs alone, as FITC's: between
+    near rows too small where :math:`\delta` is not, as are errors of sums; joint draws are rough there. An
     ``ApproximateGP`` of it trains by ``VariationalELBO`` on the whole data: Titsias' bound, and the logarithms of the
     priors of kernel and likelihood.
 

@@ -192,11 +192,11 @@ def _verdict(sections: Sequence[_Section]) -> str:
     place = len(sections[0].levels)  # of the first task that compares kinds
     epistemic, entropy = (sections[-1].areas[name][place][0] for name in ("epistemic", "entropy"))
     kind = list(sections[0].levels)[1]
-    what = "what draws of the last attention layer disagree about"
     first = "nothing beyond its error" if gain < 2 * error else "something"
     return (
-        f"To what the entropy says of a wrong next token, {what} adds {first}: {gain:.4f} ± {error:.4f} nats a token "
-        f"at most.\nIt tells {kind} from reviews with an AUROC of {epistemic:.3f}, where the entropy has {entropy:.3f}."
+        "As a sign of a wrong next token, the disagreement of draws of the last attention layer adds "
+        f"{first} to the entropy ({gain:.4f} ± {error:.4f} nats a token at most).\n"
+        f"It tells {kind} from reviews with an AUROC of {epistemic:.3f}; the entropy has {entropy:.3f}."
     )
 
 

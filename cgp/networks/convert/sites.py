@@ -140,7 +140,7 @@ def _count(number: int | None) -> str:
 
 def _what(site: Site) -> tuple[str, int | None]:
     """Description of a site, and the number of parameters added to it: None of a block that replaced nothing known."""
-    name, heads = type(site.module).__name__, unwrapped(getattr(site.module, "gp", None))
+    name, heads = type(site.module).__name__, unwrapped(dict(site.module.named_children()).get("gp"))
     if isinstance(heads, ConvertedHeads):
         how = f"sparse_cgp, {heads.num_inducing} inducing inputs" if heads.num_inducing else "cgp"
         return f"{name}, {how}", num_parameters(heads)
@@ -157,7 +157,7 @@ def _state(module: Any) -> tuple[str, str]:
     """State and reason of a site; both empty if the module is no attention."""
     if isinstance(module, Attention) and module.stochastic:
         return "native", "a Gaussian-process block already"
-    if isinstance(unwrapped(getattr(module, "gp", None)), ConvertedHeads):
+    if isinstance(unwrapped(dict(module.named_children()).get("gp")), ConvertedHeads):
         return "converted", "converted already"
     kind: Any = type(module)
     called = _called(kind, frozenset(n for n, child in module.named_children() if isinstance(child, nn.Softmax)))

@@ -146,7 +146,8 @@ def _wide(logits: Tensor) -> Tensor:
 def has_amplitude(module: nn.Module) -> bool:
     """Whether a module holds the amplitude of a posterior, which its mean does not change with."""
     moves_mean = isinstance(module, PriorAmplitude) and not module.regresses
-    return isinstance(getattr(module, "log_amplitude", None), nn.Parameter) and not moves_mean
+    own = dict(module.named_parameters(recurse=False))  # a wrapper of peft's has attributes of what is inside
+    return "log_amplitude" in own and not moves_mean
 
 
 def with_amplitudes(model: nn.Module, factor: float) -> nn.Module:
