@@ -551,7 +551,7 @@ def test_cycles_that_an_assessment_names_have_their_flag():
 
 
 def test_a_check_says_what_was_understood_and_writes_nothing(file, capsys, monkeypatch):
-    """With the seconds of a fit that is not begun; a table without gaps has none to complain of."""
+    """With the seconds of a fit that is not begun; a table without gaps needs none."""
     monkeypatch.setattr(CorrelatedGPImputer, "fit", lambda *_, **__: pytest.fail("was fitted"))
     before = sorted(file.parent.iterdir())
     for rows in (30, 4):
@@ -559,7 +559,7 @@ def test_a_check_says_what_was_understood_and_writes_nothing(file, capsys, monke
         assert commands.main(["fill", str(file), "--check"]) == 0
         said = capsys.readouterr().err
         assert f"rows        {rows}, known by 'when'" in said
-        assert re.search(r"\nabout \d+ s more", said)
+        assert re.search(r"\nabout \d+ s more" if rows == 30 else r"\nno gaps: nothing is to be filled$", said.rstrip())
     assert sorted(file.parent.iterdir()) == before
     assert commands.main(["fill", str(file), "--check", "--transforms", "warm=logg"]) == 2
 
@@ -879,7 +879,9 @@ def test_ends_of_intervals_are_written(file, capsys):
     np.testing.assert_allclose(ahead["warm lower"], ahead["warm"] - 1.645 * ahead["warm std"], atol=0.03)
     for level in ("95", "high", "0"):
         assert run(file, "--interval", level, place) == 2
-        assert f"--interval: expected a level between 0 and 1, such as 0.95, got '{level}'" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert f"--interval: expected a level between 0 and 1, such as 0.95, got '{level}'" in said
+        assert ("did you mean 0.95?" in said) == (level == "95")
 
 
 def test_draws_are_written_a_line_for_each_value(file):
