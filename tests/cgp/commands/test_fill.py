@@ -424,6 +424,7 @@ def test_absent_rows_are_said_before_the_fit_and_once(file, capsys, monkeypatch)
     for more in (["--mean-columns", "warm"], means):
         assert run(file, "--sums", "day", file.with_name("sums.csv"), *more) == 0
         said = capsys.readouterr().err
+        assert "means: 1 of them is between rows: --every STEP makes them gaps" in said
         assert said.count("19 rows are absent, in") == said.count("18 of them are before the first row") == 1
         assert said.index("19 rows are absent") < said.index("fitted")
 
