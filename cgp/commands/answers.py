@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from cgp.spelling import counted, meant
+from cgp.spelling import as_share, counted, meant
 from cgp.tables.frames.beside import check_heads
 from cgp.tables.frames.periods import PERIODS, are_set_back, days_of, meant_period, period_of
 
@@ -142,8 +142,9 @@ def _check_sums(parsed: argparse.Namespace) -> None:
 
 def _check_interval(parsed: argparse.Namespace) -> None:
     """Refuse what is no level, or a level that nothing is written at."""
-    if not 0 < _level(parsed.interval[0]) < 1:
-        raise ValueError(f"--interval: expected a level between 0 and 1, such as 0.95, got {parsed.interval[0]!r}")
+    if not 0 < (number := _level(parsed.interval[0])) < 1:
+        got = f"{parsed.interval[0]!r}{as_share(number)}"
+        raise ValueError(f"--interval: expected a level between 0 and 1, such as 0.95, got {got}")
     if len(parsed.interval) > 2:
         raise ValueError(f"--interval: expected a level and a file, got {parsed.interval}: the table comes first")
     if len(parsed.interval) == 1 and not any(

@@ -163,6 +163,9 @@ def run(parsed: argparse.Namespace) -> None:
     options = {"transforms": transforms, **_cycles(parsed.periods), "random_state": parsed.seed}
     options["verbose"] = None if sys.stderr.isatty() else False  # what it takes is said once, below
     imputer = CorrelatedGPImputer(inputs=table.inputs or None, **options)
+    if parsed.check and not table.gaps and not _asks_for_more(parsed):
+        say("no gaps: nothing is to be filled")
+        return
     if (is_long := (seconds := _seconds(parsed, imputer, table.frame, totals)) > _LONG) or parsed.check:
         say(said_seconds(seconds))
     if parsed.check:

@@ -60,9 +60,11 @@ def read_table(path: Path, *, labelled: bool) -> tuple[dict[str, Array], tuple[s
         beside = {"index" if name == _UNNAMED else name: texts for name, texts in beside.items()}
         for name, texts in columns.items():
             if others := [n for n, text in enumerate(texts) if not looks_like_number(text)]:
+                gaps = "" if texts[others[0]] else "; for the gaps of a table: cgp fill FILE --assess PICTURE"
                 raise ValueError(
                     f"{path}: {name!r}: expected numbers of a class, got {texts[others[0]]!r} in line "
-                    f"{grid.line(layout.rows[others[0]])} (leave out what is no class, and inputs without numbers)"
+                    f"{grid.line(layout.rows[others[0]])} "
+                    f"(leave out what is no class, and inputs without numbers{gaps})"
                 )
         form = form_of_numbers(columns, options, grid.delimiter)
     except UnclearError as error:

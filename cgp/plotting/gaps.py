@@ -208,7 +208,7 @@ def _panels(figure: FigureBase | None, names: list[str], overview: float = 0.0) 
     columns = len(names)
     across = 1 if columns <= _ONE_BELOW_THE_OTHER else 2
     top = 1 if overview else 0
-    heights = [overview] * top + [0.95 if across == 1 else 0.8] * -(-columns // across)
+    heights = [overview] * top + [1.6 if columns == 1 else 0.95 if across == 1 else 0.8] * -(-columns // across)
     figure = new_figure(figure, width=WIDE, height=0.6 + sum(heights))
     grid = figure.add_gridspec(len(heights), across, height_ratios=heights)
     axes = [new_axes(figure.add_subplot(grid[0, :])) for _ in range(top)]

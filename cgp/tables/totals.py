@@ -222,6 +222,8 @@ def _warn_of_absent(bins: Bins, called: str, short: NDArray[np.int64], within: i
     names = ", ".join(said_times(bins.labels[number] for number in short[:_NAMED]))
     what = counted(within + beyond, "row is absent", "rows are absent")
     cures = [_AS_GAPS] if within else []
+    if within and beyond:
+        cures = [f"{counted(within, 'of them is', 'of them are')} between rows: {_AS_GAPS}"]
     if beyond:
         which = f"{beyond} of them" if within else "they"
         cures.append(

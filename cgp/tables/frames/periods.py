@@ -58,7 +58,7 @@ def days_of(span: Any) -> float:
     """How many days a span of time has.
 
     Args:
-        span: a text such as "2D", "5 days" or "12h", or a span of the standard library or of NumPy.
+        span: a text such as "2D", "2 weeks" or "12h", or a span of the standard library or of NumPy.
 
     Returns:
         Days.
@@ -67,8 +67,8 @@ def days_of(span: Any) -> float:
         ValueError: if it is none.
 
     Example:
-        >>> days_of("12h"), days_of("5 days"), days_of("1d12H")
-        (0.5, 5.0, 1.5)
+        >>> days_of("12h"), days_of("2 weeks"), days_of("1d12H")
+        (0.5, 14.0, 1.5)
     """
     import pandas as pd
 
@@ -77,9 +77,14 @@ def days_of(span: Any) -> float:
             raise ValueError
         if isinstance(span, str):  # pandas warns of 3d for 3D, and of 3H for 3h
             span = re.sub(r"(\d ?)([dwH])(?![A-Za-z])", lambda found: found[1] + found[2].swapcase(), span)
+            span = re.sub(r"(?<=\d) ?weeks?\b", "W", span, flags=re.IGNORECASE)
         return float(pd.Timedelta(span) / pd.Timedelta(days=1))
     except ValueError:
-        raise ValueError(f"steps: expected a number of rows, or a span of time such as '2D', got {span!r}") from None
+        is_month = isinstance(span, str) and re.search(r"\d ?(M|Y|y|(?i:months?|years?))\b", span)
+        cure = " (months and years are of no one length: take weeks)" if is_month else ""
+        raise ValueError(
+            f"steps: expected a number of rows, or a span of time such as '14D', got {span!r}{cure}"
+        ) from None
 
 
 def are_set_back(times: Any) -> bool:

@@ -730,6 +730,7 @@ def test_the_label_that_is_no_column_is_named(tmp_path, capsys):
         ),
         ("a b c y", [0.2, 0.3, 0.5, 0.0], "expected labels (4,), got only probabilities (np.savez(file, logits=..., l"),
         ("a b label", [0.4, "", 0], "'b': expected numbers of a class, got '' in line 2 (leave out what is no class"),
+        ("a b label", [0.4, "", 0], "without numbers; for the gaps of a table: cgp fill FILE --assess PICTURE)"),
         ("p label", [0.4, 0], "for each of two classes or more, got 'p', 'label' (of one p for the second of two"),
         ("a b label", [0.4, 0.6, "c"], "expected labels that are whole numbers from 0, or columns ('a', 'b'), got 'c'"),
         ("a b label", [0.4, 0.6, 2], "expected labels in 0 … 1, got 2 … 2 (leave out inputs of other classes)"),

@@ -424,6 +424,7 @@ def test_absent_rows_are_said_before_the_fit_and_once(file, capsys, monkeypatch)
     for more in (["--mean-columns", "warm"], means):
         assert run(file, "--sums", "day", file.with_name("sums.csv"), *more) == 0
         said = capsys.readouterr().err
+        assert "means: 1 of them is between rows: --every STEP makes them gaps" in said
         assert said.count("19 rows are absent, in") == said.count("18 of them are before the first row") == 1
         assert said.index("19 rows are absent") < said.index("fitted")
 
@@ -551,7 +552,7 @@ def test_cycles_that_an_assessment_names_have_their_flag():
 
 
 def test_a_check_says_what_was_understood_and_writes_nothing(file, capsys, monkeypatch):
-    """With the seconds of a fit that is not begun; a table without gaps has none to complain of."""
+    """With the seconds of a fit that is not begun; a table without gaps needs none."""
     monkeypatch.setattr(CorrelatedGPImputer, "fit", lambda *_, **__: pytest.fail("was fitted"))
     before = sorted(file.parent.iterdir())
     for rows in (30, 4):
@@ -559,7 +560,7 @@ def test_a_check_says_what_was_understood_and_writes_nothing(file, capsys, monke
         assert commands.main(["fill", str(file), "--check"]) == 0
         said = capsys.readouterr().err
         assert f"rows        {rows}, known by 'when'" in said
-        assert re.search(r"\nabout \d+ s more", said)
+        assert re.search(r"\nabout \d+ s more" if rows == 30 else r"\nno gaps: nothing is to be filled$", said.rstrip())
     assert sorted(file.parent.iterdir()) == before
     assert commands.main(["fill", str(file), "--check", "--transforms", "warm=logg"]) == 2
 
@@ -879,7 +880,9 @@ def test_ends_of_intervals_are_written(file, capsys):
     np.testing.assert_allclose(ahead["warm lower"], ahead["warm"] - 1.645 * ahead["warm std"], atol=0.03)
     for level in ("95", "high", "0"):
         assert run(file, "--interval", level, place) == 2
-        assert f"--interval: expected a level between 0 and 1, such as 0.95, got '{level}'" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert f"--interval: expected a level between 0 and 1, such as 0.95, got '{level}'" in said
+        assert ("did you mean 0.95?" in said) == (level == "95")
 
 
 def test_draws_are_written_a_line_for_each_value(file):

@@ -266,6 +266,15 @@ def test_residuals_beyond_the_band_are_marked():
         residual_panels(np.arange(4), residuals, names=["a", "b"])
 
 
+def test_a_panel_alone_is_higher_than_one_of_several():
+    """Labels of its ticks touched in one of 90 pixels."""
+    alone, first = (
+        residual_panels(np.arange(5), np.zeros((5, p)), names=["a", "b"][:p], figure=None)[0] for p in (1, 2)
+    )
+    heights = [ax.figure.get_figheight() for ax in (alone, first)]
+    assert heights == pytest.approx([2.2, 2.5])
+
+
 def test_few_large_errors_do_not_squeeze_the_others():
     """They are at the edge, and counted."""
     residuals = np.array([[0.5], [14.0], [-1.0], [-9.0], [3.5]])

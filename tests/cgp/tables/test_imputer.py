@@ -19,6 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from cgp import CorrelatedGPImputer, assess_gaps
 from cgp.regression import MAP, CorrelatedGPRegressor, MultiScale, Windows
 from cgp.tables.frames.codes import negative_fills
+from cgp.tables.frames.periods import days_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -511,11 +512,15 @@ def test_a_span_of_time_is_a_number_of_rows_of_a_table_of_times():
         for span in ("1D", "1d", "1 d 1H", "25h", pd.Timedelta(days=1), timedelta(hours=24), np.timedelta64(24, "h")):
             pd.testing.assert_frame_equal(ask(span)[0], expected)
         for span in ("2 monts", "MS", "2023-06"):
-            with pytest.raises(ValueError, match=f"or a span of time such as '2D', got '{span}'"):
+            with pytest.raises(ValueError, match=f"or a span of time such as '14D', got '{span}'$"):
+                ask(span)
+        for span in ("1M", "2 months", "1 Year"):
+            with pytest.raises(ValueError, match=f"got '{span}' \\(months and years are of no one length: take weeks"):
                 ask(span)
         for span in ("2h", "-1D"):
             with pytest.raises(ValueError, match="at least the distance of the rows, 0 days 03:00:00, got"):
                 ask(span)
+    assert [days_of(span) for span in ("1 week", "2Weeks", "1w")] == [7.0, 14.0, 7.0]
     by_number = CorrelatedGPImputer(**QUICK).fit(frame().to_numpy())
     with pytest.raises(ValueError, match="steps, a number of rows: expected an integer of at least 1, got '2D'"):
         by_number.forecast("2D")

@@ -116,15 +116,41 @@ def pivoted(cells: Any, rows: Rows, columns: Columns, options: ReadOptions) -> A
 
 
 def absent_times(times: Any, every: str) -> Any:
-    """Times at which no row is, of rows that should be at equal distances."""
+    """Times at which no row is: slots of a grid, and where rows are at none, evenly between two that are far apart.
+
+    Args:
+        times: of rows that should be at equal distances, a series of pandas.
+        every: this distance, or a part of it.
+
+    Returns:
+        An index of pandas. As many are between two rows as :func:`~cgp.tables.frames.gaps.absent_between` counts where
+        rows are at regular distances, which may drift against any grid, as those of a logger do.
+    """
     import pandas as pd
 
     zone = times.dt.tz
-    local = pd.DatetimeIndex(times.dt.tz_localize(None)).sort_values()
+    local = pd.DatetimeIndex(times.dt.tz_localize(None)).unique().sort_values()
     slots = _slots(local, every)
     edges = slots[:-1] + (slots[1:] - slots[:-1]) / 2
-    taken = np.bincount(edges.searchsorted(local, side="right"), minlength=len(slots))
-    return slots[taken == 0].tz_localize(zone)
+    slot = edges.searchsorted(local, side="right")
+    free = slots[np.bincount(slot, minlength=len(slots)) == 0]
+    wanted = _wanted_between(local, slots) if _is_fixed(_offset(every)) and len(slots) > 1 else None
+    if wanted is None:
+        return free.tz_localize(zone)
+    is_near = np.abs(local - slots[slot]) <= JITTER * (slots[1] - slots[0])
+    before = local.searchsorted(free) - 1  # the row that a free slot comes after
+    fits = (np.bincount(before, minlength=len(wanted)) == wanted) & (2 * is_near.sum() >= len(local))
+    apart = (local[1:] - local[:-1]) / (wanted + 1)
+    even = [local[row] + number * apart[row] for row in np.flatnonzero(~fits) for number in range(1, wanted[row] + 1)]
+    return free[fits[before]].append(pd.DatetimeIndex(even, dtype=free.dtype)).sort_values().tz_localize(zone)
+
+
+def _wanted_between(local: Any, slots: Any) -> NDArray[np.int64] | None:
+    """How many rows should be between successive ones; None if they are irregular or no multiple of a slot apart."""
+    apart = ((local[1:] - local[:-1]) / (slots[1] - slots[0])).to_numpy()
+    further, usual = absent_between(apart), usual_distance(apart)
+    parts = round(usual)
+    return None if further is None or parts < 1 or abs(usual - parts) > JITTER else (further + 1) * parts - 1
 
 
 def usual_step(times: Any) -> float:
@@ -187,8 +213,7 @@ def _refuse_unfit(times: Any, every: str) -> None:
         return
     if wanted > _WIDER * step:
         raise UnclearError(f"{option('every', every)}: expected at most the distance of the rows, {said_step(step)}")
-    is_fixed = isinstance(_offset(every), pd.offsets.Day | pd.offsets.Tick)
-    if is_fixed and abs(step - round(step / wanted) * wanted) > JITTER * wanted:
+    if _is_fixed(_offset(every)) and abs(step - round(step / wanted) * wanted) > JITTER * wanted:
         raise UnclearError(
             f"{option('every', every)}: expected a step that divides the distance of the rows, {said_step(step)}, such "
             f"as {_as_every(times, step / 2)}: most rows would be at none of its times"
@@ -201,22 +226,32 @@ def _slots(local: Any, every: str) -> Any:
 
     try:
         offset = _offset(every)
-        is_fixed = isinstance(offset, pd.offsets.Day | pd.offsets.Tick)
         if offset.n < 1:
             raise ValueError("a negative frequency")
     except (ValueError, AttributeError, TypeError) as error:
         raise UnclearError(
             f"expected a duration such as {option('every', '1h')}, 15min or 1D, got {every!r}"
         ) from error
-    if not is_fixed:
+    if not _is_fixed(offset):
         return pd.date_range(local[0], local[-1], freq=offset)
     step = pd.Timedelta(days=offset.n) if isinstance(offset, pd.offsets.Day) else pd.Timedelta(offset)
     start = local[0].normalize()
     apart = ((local - start) / step).to_numpy()
     off = apart - np.round(apart)
-    phase = 0.0 if np.ptp(off) > 0 and np.abs(off).max() <= JITTER else float(np.median(off))
+    if np.ptp(off) > 0 and np.abs(off).max() <= JITTER:
+        phase = 0.0
+    else:
+        middle = np.angle(np.exp(2j * np.pi * apart).mean()) / (2 * np.pi)  # half a step early is half a step late
+        phase = float(np.median(apart - np.round(apart - middle)))
     first, last = (round(float(place - phase)) for place in (apart[0], apart[-1]))
     return pd.DatetimeIndex([start + phase * step + number * step for number in range(first, last + 1)])
+
+
+def _is_fixed(offset: Any) -> bool:
+    """Whether a distance is of one length, as months are not."""
+    import pandas as pd
+
+    return isinstance(offset, pd.offsets.Day | pd.offsets.Tick)
 
 
 def _offset(every: str) -> Any:

@@ -29,6 +29,7 @@ def absent(texts, every):
             ["2024-01-01 01:00:00", "2024-01-01 02:00:00"],
         ),
         (["2024-01-01", "2024-01-01"], "1h", []),
+        (["2024-01-01 00:30", "2024-01-01 01:30", "2024-01-01 02:30", "2024-01-01 03:30"], "1h", []),
     ],
 )
 def test_absent_times(texts, every, expected):
@@ -95,6 +96,32 @@ def test_no_row_is_said_to_be_absent_at_irregular_distances():
     for apart, expected in ((np.linspace(20.0, 70.0, 99), 0), (30.0 * np.tile([1.0, 1.02, 2.0], 33), 33)):
         times = pd.Series(pd.Timestamp("2024-01-01") + pd.to_timedelta(np.cumsum(apart), unit="min"))
         assert _absent(times)[0] == expected
+
+
+def test_a_drifting_logger_gets_as_many_rows_as_were_promised():
+    """Readings 29, 30, 31 or 37 minutes apart, 60 where one is absent: no row is between two that are 37 apart."""
+    apart = np.random.default_rng(0).choice(
+        [29.0, 30.0, 31.0, 37.0, 60.0, 90.0], 300, p=[0.15, 0.4, 0.15, 0.2, 0.07, 0.03]
+    )
+    times = pd.Series(pd.Timestamp("2024-02-20 00:33") + pd.to_timedelta(np.cumsum(apart), unit="min"))
+    count, every = _absent(times)
+    assert (count, every) == ((apart[1:] == 60.0).sum() + 2 * (apart[1:] == 90.0).sum(), "30min")
+    minutes = {}
+    for step, parts in ((every, 1), ("15min", 2)):
+        added = absent_times(times, step)
+        both = pd.concat([times, added.to_series()]).sort_values()
+        assert len(both) - 1 == (count + len(times) - 1) * parts
+        minutes[parts] = both.diff().dropna() / pd.Timedelta("1min")
+    assert minutes[1].min() >= 29.0
+    assert minutes[1].max() == 37.0
+    assert minutes[2].min() >= 14.5
+    assert minutes[2].max() == 18.5
+
+
+def test_rows_at_a_grid_keep_it_beside_a_reading_that_is_not():
+    """After one at 00:04 the row of 00:10 is absent, not one at 00:12."""
+    texts = ["00:00", "00:04", "00:20", "00:30", "00:40", "00:50", "01:10"]
+    assert absent([f"2024-01-01 {text}" for text in texts], "10min") == ["2024-01-01 00:10:00", "2024-01-01 01:00:00"]
 
 
 def test_distances_are_said():
