@@ -33,7 +33,9 @@ def test_the_page_is_what_the_study_writes():
     assert PAGE.read_text(encoding="utf-8") == written
 
 
-@pytest.mark.parametrize(("gain", "words"), [(0.0013, "adds something to the entropy (0.0013"), (0.0011, "adds nothing beyond its")])
+@pytest.mark.parametrize(
+    ("gain", "words"), [(0.0013, "adds something to the entropy (0.0013"), (0.0011, "adds nothing beyond its")]
+)
 def test_the_verdict_is_that_of_the_largest_gain(gain, words):
     assert words in next_token._verdict([section(), section(gains={**GAINS, "reviews": (gain, 0.0006)})])
 
