@@ -367,7 +367,7 @@ def test_where_advice_spoils_true_claims_it_says_for_what_to_use_it(report):
         ((0.2, 0.01, 0.15), " nats. Where its claims count, {apply}."),
     ],
 )
-def test_a_temperature_is_offered_where_a_better_method_claims_what_is_wrong(report, excesses, words):
+def test_a_temperature_is_offered_where_advised_claims_are_wrong(report, excesses, words):
     """Of a network as trained, a temperature and a read-out that claim so much more than is right."""
     method, trained = "GP read-out + temperature", report.outcomes["as trained"]
     right = trained.correct.mean()
