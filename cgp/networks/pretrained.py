@@ -74,7 +74,10 @@ def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     temperature = logit_temperature(model)
     if not (_is_converted(model) or has_settings(model) or temperature != 1.0):
         kind = type(model).__name__
-        raise ValueError(f"model: expected one that cgp.convert, cgp.calibrate or report.apply returned, got {kind}")
+        raise ValueError(
+            f"model: expected one that cgp.convert, cgp.calibrate or report.apply returned, got {kind} (any other "
+            "module, such as of cgp.replace_attention, is saved by torch.save(model.state_dict(), file))"
+        )
     settings, path = settings_of(model), Path(folder)
     config, tensors = _settings_state(settings)
     keys = kept_keys(model)

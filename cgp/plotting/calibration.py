@@ -31,7 +31,7 @@ __all__ = ["interval_coverage", "method_scores", "reliability_diagram", "risk_co
 
 _FEW = 5  # samples of a bin
 _FIRST = 20  # answers from which on an error rate is drawn
-_MOST_ABOVE = 4.0  # times the largest error rate: as high as a band may make its panel
+_MOST_ABOVE = 1.5  # times the largest error rate: as high as a band may make its panel before half coverage
 _ALIKE = 0.02  # of the largest error rate, by which lines that are on each other differ on average
 _Z = 1.959964  # of 95 %
 _MOST_TICKS = 10  # of panels beside each other
@@ -143,7 +143,8 @@ def risk_coverage(
 
     It is drawn from twenty answers on, if there are more: of fewer, a single wrong one hides the rest of the curve. A
     line on another one is dashed, so that both are seen. The band, in the colour of its line, has the 95 % interval of
-    the first method, or the emphasised one, from where it is at most four times the largest rate on: Wilson's,
+    the first method, or the emphasised one, from half coverage on, and before where it is at most 1.5 times the largest
+    rate: Wilson's,
 
     .. math:: \frac{r + z^2/2k \pm z \sqrt{r (1 - r) / k + z^2 / 4k^2}}{1 + z^2/k}, \qquad z = 1.96
 
@@ -193,12 +194,18 @@ def risk_coverage(
             band: dict[str, Any] = {"x": shares, "color": look["color"], "label": of}
             low, high = wilson(risk, kept)
     most = max(float(risk.max()) for risk in risks)
-    top = max(1.2 * most or 0.05, min(1.02 * float(high.max()), _MOST_ABOVE * most))
+    top = _height(most, high, band["x"])
     ax.fill_between(y1=low, y2=high, where=high <= top, alpha=0.15, lw=0, zorder=0.4, **band)  # last in the legend
     ax.set(xlabel="Coverage", ylabel="Error rate", xlim=(0, 1), ylim=(0, top))
     percent(ax.xaxis, ax.yaxis)
     place_legend(ax, outside=outside, loc="upper left")
     return ax
+
+
+def _height(most: float, high: Array, shares: Array) -> float:
+    """Of the panel: room for the largest error rate, and for the upper end of the band as far as it is drawn."""
+    late = high[shares >= 0.5]
+    return max(1.2 * most or 0.05, 1.02 * float(late.max()), min(1.02 * float(high.max()), _MOST_ABOVE * most))
 
 
 def _risk(pair: Any, name: str) -> Array:

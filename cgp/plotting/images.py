@@ -173,16 +173,20 @@ def example_gallery(
         figure, width=cell * (count + 0.3), height=2 * (cell + 0.3) + _SAID * (probabilities is not None)
     )
     axes = np.asarray(figure.subplots(2, count, squeeze=False), dtype=np.object_)
-    for row, name, indices in ((0, "most certain", order[:count]), (1, "least certain", order[::-1][:count])):
-        for ax, index in zip(axes[row], indices.tolist(), strict=True):
+    ends = {"most certain": order[:count].tolist(), "least certain": order[::-1][:count].tolist()}
+    titles = dict[int, str]()
+    for index in (*ends["most certain"], *ends["least certain"]):
+        sure = "" if probabilities is None else f" ({float(probabilities[index]):.2f})"
+        true = "" if labels is None else f"\ntrue: {_name(labels[index])}"
+        titles[index] = f"{_name(predictions[index])}{sure}{true}"
+    longest = max((len(line) for title in titles.values() for line in title.split("\n")), default=1)
+    size = min(8.0, 8.0 * _FITTING / max(1, longest))  # one for all, such as beside "automobile (0.16)"
+    for row, (name, indices) in enumerate(ends.items()):
+        for ax, index in zip(axes[row], indices, strict=True):
             _show_input(ax, as_image(images[index], f"images[{index}]"))
             wrong = labels is not None and bool(labels[index] != predictions[index])
-            sure = "" if probabilities is None else f" ({float(probabilities[index]):.2f})"
-            true = "" if labels is None else f"\ntrue: {_name(labels[index])}"
-            title = f"{_name(predictions[index])}{sure}{true}"
-            size = min(8.0, 8.0 * _FITTING / max(1, *map(len, title.split("\n"))))  # such as beside "automobile (0.16)"
             look: dict[str, Any] = {"color": PALETTE[1] if wrong else INK, "fontsize": size}
-            ax.set_title(title, pad=3, parse_math=False, **look)
+            ax.set_title(titles[index], pad=3, parse_math=False, **look)
         axes[row, 0].set_ylabel(name)
     if probabilities is not None:
         figure.supxlabel("in brackets: probability of the predicted class", fontsize=7)

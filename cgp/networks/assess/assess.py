@@ -327,7 +327,9 @@ def _refuse_advised(model: nn.Module, task: Task) -> None:
     if method not in are_own and fitted in (None, fingerprint(model).whole):
         raise ValueError(
             f"model: expected a network before report.apply or cgp.calibrate, got one that predicts by {method}, which "
-            f"would be left out: cgp.predict(model, data{task.options}).score() scores what it predicts"
+            f"would be left out: cgp.predict(model, data{task.options}).score() scores what it predicts (to assess a "
+            "network, do so before cgp.calibrate, which changes a posterior in place: copy.deepcopy(model) first, or "
+            "load it again)"
         )
 
 

@@ -29,7 +29,7 @@ _LETTERS = 26  # of a name in a line
 _DETECTION, _BESIDE = "Detection of other inputs", 10  # letters of a name that fit beside it
 _OPEN: dict[str, Any] = {"ls": "", "mfc": "white", "zorder": 3}
 _LAST = ("not advised", "chance")  # of a legend
-_CHANCE, _MOST = 0.5, 1.005  # of an AUROC, with room for a line at 1
+_CHANCE, _MOST = 0.5, 1.025  # of an AUROC, with room for a point at 1
 _OVER: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}  # where a legend covers no curve
 
 _FIRST, _NAMES = DETECTORS[0], [*DETECTORS[1:], "widest posterior's entropy", "epistemic", *FURTHER]

@@ -254,17 +254,30 @@ def _of_methods(report: Assessment) -> str:
 
 
 def _use(report: Assessment, method: str, used: str, better: str) -> str:
-    """The advice to use something, why, and what it claims; where that is further from the truth, for what it is."""
+    """The advice to use something, why, and what it claims; where that is wrong, what to use where claims count."""
     if not report.task.has_classes:
         return f"Use {used}: {better}."
+    is_further, is_known = _is_further(report, method), not report.is_at_chance
+    is_mended = is_known and _is_wrong(_excess(report, method)) and _has_claims(report)
     claims = f"{report.confidences[method].mean():.1%}"
-    if not _is_further(report, method):
-        return f"Use {used}: it then claims {claims}, and {better}."
-    right = f"{report.correct[method].mean():.1%}"
-    return (
-        f"Use {used} where the NLL counts: {better}, but it then claims {claims} where {right} are right. Keep the "
-        "model as it is where its claims count."
-    )
+    claims += f" where {report.correct[method].mean():.1%} are right" if is_further or is_mended else ""
+    is_kept = is_further and not (is_mended and _is_wrong(_excess(report)))
+    ways = ["keep the model as it is"] * is_kept + [_applied(report)] * is_mended
+    other = f" Where its claims count, {' or '.join(ways)}." if ways else ""
+    if not is_further:
+        return f"Use {used}: it then claims {claims}, and {better}.{other}"
+    return f"Use {used} where the NLL counts: {better}, but it then claims {claims}.{other}"
+
+
+def _has_claims(report: Assessment) -> bool:
+    """Whether the claims with a temperature are not wrong, and its NLL is no higher beyond two errors."""
+    name = report.task.parameter
+    return not _is_wrong(_excess(report, name)) and not report.differences[name]["nll"].exceeds(0.0, 2.0)
+
+
+def _applied(report: Assessment) -> str:
+    """The call that takes the temperature or scale."""
+    return f"report.apply(model, {report.task.parameter!r})"
 
 
 def _as_it_is(report: Assessment, change: Difference) -> str:
@@ -273,8 +286,8 @@ def _as_it_is(report: Assessment, change: Difference) -> str:
     is_wrong, is_feared = _is_wrong(excess), report.is_clear(name, bounded=False)
     use = f"Use the model as it is{f', although its claims are too {_side(excess)[1]}' if is_wrong else ''}"
     changes = f"{_in_nats(change)}{_why_not(-change, report.errors_needed(name))}"
-    apply, said = f"report.apply(model, {name!r})", [f"{use}: {plain} changes its NLL by {changes}."]
-    is_mended = is_wrong and not _is_wrong(_excess(report, name)) and not change.exceeds(0.0, 2.0)
+    apply, said = _applied(report), [f"{use}: {plain} changes its NLL by {changes}."]
+    is_mended = is_wrong and _has_claims(report)
     mended = [f"Where its claims count more than its NLL, {apply} mends them, with the same answers."] * is_mended
     if not (is_wrong or is_feared) or 0.0 <= -change.mean <= LEAST_NATS:
         return " ".join([*said, *mended])

@@ -376,4 +376,5 @@ def why_none(confidence: Array, correct: Array, risk: float, level: float) -> st
     why = f"every answer is withheld: {wrong}, and no share of the surest keeps to {asked}"
     larger = (percent / 100 for percent in range(math.floor(100 * risk) + 1, 100))
     least = next((each for each in larger if risk_threshold(confidence, correct, each, level) is not None), None)
-    return why if least is None else f"{why} (some to {least:g}, which only other labels guarantee: these found it)"
+    chosen = "these labels chose that risk, so only new ones could guarantee it"
+    return why if least is None else f"{why} (some do to {least:g}, but {chosen})"

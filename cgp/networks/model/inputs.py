@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset
 
-from cgp.networks.model.labels import check_probabilities, log_probabilities, rounding_step
+from cgp.networks.model.labels import check_probabilities, label_tensor, log_probabilities, rounding_step
 from cgp.networks.model.structural_copy import structural_copy, with_own_buffers
 from cgp.spelling import first_of, meant
 from cgp.warning import warn_user
@@ -139,8 +139,10 @@ def _refuse_other_precision(model: nn.Module, inputs: Any, error: Exception) -> 
     known = {p.dtype for p in model.parameters() if p.is_floating_point()}
     is_of_indices = "indices" in str(error)  # of an embedding
     if "type" in str(error) and not is_of_indices and len(given) == len(known) == 1 and given != known:
+        dtype, advice = given.pop(), " (scale them as in training)"
+        got = f"{dtype}{'' if dtype.is_floating_point else advice}"
         raise ValueError(
-            f"inputs: expected {known.pop()}, as the weights of {type(model).__name__}, got {given.pop()}"
+            f"inputs: expected {known.pop()}, as the weights of {type(model).__name__}, got {got}"
         ) from error
 
 
@@ -458,19 +460,11 @@ def _looks_like_dataset(data: Any) -> bool:
 def _without_labels(batch: Any) -> tuple[Any, Tensor | None]:
     if isinstance(batch, Mapping):
         key = next((name for name in _LABELS if name in batch), None)
-        labels = None if key is None else _label_tensor(batch[key])
+        labels = None if key is None or batch[key] is None else label_tensor(batch[key])
         return {name: value for name, value in batch.items() if name not in _LABELS}, labels
     if isinstance(batch, tuple | list) and len(batch) == 2:
-        return batch[0], _label_tensor(batch[1])
+        return batch[0], None if batch[1] is None else label_tensor(batch[1])
     return (batch[0] if isinstance(batch, tuple | list) and len(batch) == 1 else batch), None
-
-
-def _label_tensor(labels: Any) -> Tensor | None:
-    try:
-        return None if labels is None else torch.as_tensor(labels)
-    except (TypeError, ValueError, RuntimeError) as error:
-        got = f"{type(labels).__name__} ({error})"
-        raise ValueError(f"labels: expected a tensor, an array or a list of numbers, got {got}") from error
 
 
 def _collate(examples: list[Any]) -> Any:
@@ -486,7 +480,7 @@ def _stacked(name: str, values: list[Any], has_mask: bool) -> Any:
         raise ValueError(
             f"data: expected numbers in {name!r}, got {type(values[0]).__name__} (tokenise the text first)"
         )
-    tensors = [torch.as_tensor(value) for value in values]
+    tensors = [label_tensor(value) if name in _LABELS else torch.as_tensor(value) for value in values]
     if len({tensor.shape for tensor in tensors}) == 1:
         return torch.stack(tensors)
     if not has_mask or any(tensor.dim() != 1 for tensor in tensors):

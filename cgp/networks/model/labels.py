@@ -59,7 +59,7 @@ def label_tensor(labels: Any, name: str = "labels") -> Tensor:
     try:
         return torch.as_tensor(labels.to_numpy(copy=True) if hasattr(labels, "iloc") else labels)  # by position
     except (RuntimeError, TypeError, ValueError) as error:
-        parts = labels if hasattr(labels, "__len__") else ()
+        parts = [labels] if isinstance(labels, str) else labels if hasattr(labels, "__len__") else ()
         first = next((label for label in parts if isinstance(label, str)), None)
         got = f"type {type(labels).__name__} ({error})" if first is None else f"{str(first)!r}"
         advice = "" if first is None else " (pass [names.index(name) for name in labels], with names in their order)"

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from cgp.networks.model.diagnostics import Features, pooled_features
@@ -21,6 +20,7 @@ from cgp.networks.model.inputs import (
     model_device,
     to_device,
 )
+from cgp.networks.model.labels import label_tensor
 from cgp.networks.model.named import Named
 from cgp.spelling import meant
 
@@ -214,4 +214,4 @@ def _are_batches(data: Any) -> bool:
     if not isinstance(data, list):
         return False
     first = data[0] if data and isinstance(data[0], Mapping) else {}
-    return not any(torch.as_tensor(first[name]).dim() == 0 for name in ("labels", "label") if name in first)
+    return not any(label_tensor(first[name]).dim() == 0 for name in ("labels", "label") if name in first)

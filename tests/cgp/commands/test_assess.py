@@ -140,9 +140,9 @@ def test_the_reason_for_no_answer_is_that_of_abstain(saved, capsys):
     assert commands.main(["assess", str(path), "--risk", "0.05"]) == 0
     told = " ".join(capsys.readouterr().out.split("\n\n")[-2].split())
     why = f"very answer is withheld: of 350 held-out answers {wrong:.1%} are wrong, and no share of the surest keeps to"
-    start = f"E{why} a risk of 0.05 with a confidence of 0.95 (some to "
+    start = f"E{why} a risk of 0.05 with a confidence of 0.95 (some do to "
     least, _, rest = told.removeprefix(start).partition(", ")
-    assert rest == "which only other labels guarantee: these found it)."
+    assert rest == "but these labels chose that risk, so only new ones could guarantee it)."
     threshold = partial(cgp.networks.guarantees.conformal.risk_threshold, softmax(held_out["logits"], -1).max(-1))
     right = held_out["logits"].argmax(-1) == held_out["labels"]
     assert threshold(right, float(least), 0.95) is not None

@@ -121,7 +121,7 @@ def test_one_flipped_bit_is_refused(tmp_path):
 
 def test_what_cannot_be_saved_or_loaded(tmp_path):
     host = hosts.timm_vit()
-    with pytest.raises(ValueError, match="model: expected one that cgp.convert, cgp.calibrate or"):
+    with pytest.raises(ValueError, match=r"model: expected one that cgp.convert, .*torch.save\(model.state_dict\(\)"):
         save_pretrained(host.model, tmp_path)
     with pytest.raises(ValueError, match="folder: expected safetensors of a converted model"):
         from_pretrained(tmp_path, host.model)

@@ -101,10 +101,14 @@ def test_the_band_of_a_risk_is_wilsons_interval():
 
 
 def test_a_band_far_above_small_risks_does_not_flatten_them():
-    ax = risk_coverage({"a": (np.linspace(1, 0, 1000), np.arange(1000) < 995)}, ax=Figure().add_subplot())
-    assert ax.get_ylim()[1] == pytest.approx(4 * 0.005)
-    (band,) = ax.collections
-    assert band.get_paths()[0].vertices[:, 1].max() <= 4 * 0.005  # it begins where it fits
+    last = 1.02 * binomtest(5, 1000).proportion_ci(0.95, method="wilson").high  # more than 1.5 times their rate
+    for correct, top in ((np.arange(1000) % 5 != 4, 1.5 * 0.2), (np.arange(1000) < 995, last)):
+        ax = risk_coverage({"a": (np.linspace(1, 0, 1000), correct)}, ax=Figure().add_subplot())
+        assert ax.get_ylim()[1] == pytest.approx(top, rel=1e-3)
+        (band,) = ax.collections
+        edges = band.get_paths()[0].vertices
+        assert edges[:, 1].max() <= top
+        assert edges[:, 0].min() <= 0.5  # it begins where it fits, and at half coverage
 
 
 def test_a_line_on_another_is_dashed_and_the_band_is_last_in_the_legend():

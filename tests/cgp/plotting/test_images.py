@@ -189,6 +189,14 @@ def test_titles_of_a_gallery_stand_on_one_line_whatever_their_letters():
     assert example_gallery(np.zeros((1, 4, 4)), [0.0], [""])[0, 0].get_title() == ""
 
 
+def test_titles_of_a_gallery_have_one_size_the_smallest_that_fits():
+    axes = example_gallery(np.zeros((12, 4, 4)), np.arange(12), ["cat"] * 6 + ["automobile"] * 6, labels=["cat"] * 12)
+    sizes = {ax.title.get_fontsize() for ax in axes.flat}
+    assert sizes == {8.0}
+    long = example_gallery(np.zeros((12, 4, 4)), np.arange(12), ["cat"] * 11 + ["a" * 28], labels=["cat"] * 12)
+    assert {ax.title.get_fontsize() for ax in long.flat} == {4.0}
+
+
 def test_long_names_of_a_gallery_leave_gaps_and_brackets_are_explained():
     axes = example_gallery(np.zeros((6, 4, 4)), np.arange(6), ["automobile"] * 6, probabilities=[0.16] * 6)
     figure = axes[0, 0].figure

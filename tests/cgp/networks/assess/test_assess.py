@@ -351,11 +351,40 @@ def test_where_advice_spoils_true_claims_it_says_for_what_to_use_it(report):
         return dataclasses.replace(scaled, outcomes=report.outcomes | moved).sentence
 
     further = f"where the NLL counts: the NLL falls by {-BETTER[0]:.4f} ± {BETTER[1]:.4f} nats, but it then claims "
-    kept = f"{right - 0.2:.1%} where {right:.1%} are right. Keep the model as it is where its claims count."
+    kept = f"{right - 0.2:.1%} where {right:.1%} are right. Where its claims count, keep the model as it is."
     assert further + kept in claiming(0.01, -0.2)
     for before, after in ((0.2, -0.2), (0.2, 0.01), (0.01, 0.005)):
         assert "it then claims" in claiming(before, after)
         assert "counts" not in claiming(before, after)
+
+
+@pytest.mark.parametrize(
+    ("excesses", "words"),
+    [
+        ((0.01, 0.01, 0.2), " but it then claims {} are right. Where its claims count, keep the model as it is or {}."),
+        ((0.1, 0.01, -0.2), " but it then claims {} are right. Where its claims count, {}."),
+        ((0.2, 0.01, 0.15), ": it then claims {} are right, and its NLL is below"),
+        ((0.2, 0.01, 0.15), " nats. Where its claims count, {apply}."),
+    ],
+)
+def test_a_temperature_is_offered_where_advised_claims_are_wrong(report, excesses, words):
+    """Of a network as trained, a temperature and a read-out that claim so much more than is right."""
+    method, trained = "GP read-out + temperature", report.outcomes["as trained"]
+    right = trained.correct.mean()
+
+    def claiming(excesses):
+        outcomes = dict(report.outcomes)
+        for name, excess in zip(("as trained", "temperature", method), excesses, strict=True):
+            claimed = np.full(len(trained.correct), right + excess)
+            outcomes[name] = trained._replace(confidence=claimed)
+        options = {"beyond": {method: Difference(-0.1, 0.01)}, "least": {method: 0.1}, "detection": {}}
+        return dataclasses.replace(report, outcomes=outcomes, **options).sentence
+
+    apply, said = "report.apply(model, 'temperature')", f"{right + excesses[2]:.1%} where {right:.1%}"
+    parts = [said] * ("claims {}" in words) + [apply]
+    assert words.format(*parts, apply=apply) in claiming(excesses)
+    assert apply not in claiming((*excesses[:1], 0.15, excesses[2]))  # whose claims are wrong, too
+    assert "count" not in claiming((*excesses[:2], 0.01)).partition("Use ")[2].partition("\n")[0]
 
 
 def test_labels_of_which_no_prediction_tells_anything_are_asked_about(report):
@@ -582,6 +611,8 @@ def test_the_picture_shows_the_recommended_methods(report):
     assert [float(bar.lines[0].get_xdata()[0]) for bar in panel.containers] == pytest.approx([0.8, 0.9])
     (ends,) = panel.containers[0].lines[2][0].get_segments()
     assert ends[:, 0] == pytest.approx([0.78, 0.82])  # twice the error
+    (edge, _), (point, _) = panel.transData.transform([(panel.get_xlim()[1], 0.0), (1.0, 0.0)])
+    assert 72 * (edge - point) / panel.figure.dpi >= panel.containers[0].lines[0].get_markersize() / 2  # whole at 1
 
 
 def test_the_best_score_is_drawn_where_none_is_advised(report):

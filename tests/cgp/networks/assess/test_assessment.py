@@ -295,6 +295,12 @@ def test_what_is_applied_is_scored_and_not_assessed_again(report, method):
         assess(model, fresh)
     assert set(predict(model, fresh).score()) >= {"nll", "ece"}
     given = report.apply(trained(), "as trained")
+    changed = convert(trained())
+    calibrate(changed, fresh, num_samples=2)  # in place
+    with pytest.raises(
+        ValueError, match=r"by posterior.*, which changes a posterior in place: copy.deepcopy\(model\) first"
+    ):
+        assess(changed, fresh)
     first = assess(given, fresh, compare=["temperature"]).scores["as trained"]
     tuned = copy.deepcopy(report.apply(trained(), "temperature"))
     with torch.no_grad():

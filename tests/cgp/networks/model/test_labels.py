@@ -66,14 +66,29 @@ def test_labels_may_have_an_index_and_are_refused_if_they_are_no_numbers():
 
 @everywhere
 @pytest.mark.parametrize(
+    ("labels", "got"),
+    [
+        (["cat"] * 40, r"'cat' \(pass \[names.index\(name\) for name in labels\]"),
+        ([[0]] * 39 + [[0, 1]], "type list "),
+    ],
+)
+def test_labels_that_are_no_numbers_are_refused_with_the_way_out(call, labels, got):
+    """Of batches as of `score`, before the model runs."""
+    m, message = model(), f"labels: expected numbers, such as class indices from 0, got {got}"
+    for data in ([(X, labels)], [{"x": X, "labels": labels}]):
+        with pytest.raises(TypeError, match=message):
+            call(m, data)
+    assert m.calls == 0
+
+
+@everywhere
+@pytest.mark.parametrize(
     ("labels", "message"),
     [
         (torch.rand(40), r"class indices, which are whole numbers, got torch.float32 \(pass labels.long\(\) if they"),
         (nn.functional.one_hot(Y).double(), r"labels.argmax\(-1\) if they are one-hot"),
         (X, r"\(inputs, labels\) if they are inputs"),
         (torch.where(Y == 0, -1, Y), r"class indices at least 0, got -1 \("),
-        (["cat"] * 40, "labels: expected a tensor, an array or a list of numbers, got list"),
-        ([[0]] * 39 + [[0, 1]], "labels: expected a tensor, an array or a list of numbers, got list"),
     ],
 )
 def test_labels_of_no_class_are_refused_before_the_model_runs(call, labels, message):
