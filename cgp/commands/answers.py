@@ -178,7 +178,6 @@ def check_for(parsed: argparse.Namespace, table: Any) -> None:
             _warn_of_absent_rows(given[0], "sum" if flag == "--sums" or parsed.sum_columns else "mean", table)
         elif period_of(given[0]) is not None:
             raise ValueError(f"{flag}: expected 'all', as the rows of this table have no times, got {given[0]!r}")
-    warnings.filterwarnings("ignore", "aggregate: ")  # said now, before the fit
     _check_order(parsed, table)
 
 
@@ -273,7 +272,9 @@ def _write_sums(
 
     frames, absent = [], np.zeros(0)
     for how, names in columns.items():
-        found = imputer.aggregate(period, how, level=level)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "aggregate: ")  # check_for said which rows are absent, before the fit
+            found = imputer.aggregate(period, how, level=level)
         ends = [] if found.lower is None else [found.lower, found.upper]
         heads = _WITH_ERRORS + (_ENDS if ends else ())
         if len(columns) > 1:

@@ -310,11 +310,10 @@ class HadamardCorrelatedKernel(CanonicalKernel):
 
     def points(self, x: Tensor) -> CanonicalPoints:
         """The canonical points of rows ``(*batch, n, d + 1)``, the last column 0 … P-1."""
-        dim = (
-            getattr(self.correlated.input_maps[0], "in_features", None) if self.correlated.active_dims is None else None
-        )
-        numbers = process_numbers(x, self.correlated.num_processes, input_dim=dim)
-        features = select(check_numbers(x, "x")[..., :-1], self.correlated.active_dims)
+        dims, (first, *_) = self.correlated.active_dims, self.correlated.input_maps
+        width = getattr(first, "in_features", None) if dims is None else None  # of the features, where the map says it
+        numbers = process_numbers(x, self.correlated.num_processes, input_dim=width)
+        features = select(check_numbers(x, "x")[..., :-1], dims)
         every = [mapped(features) for mapped in self.correlated.input_maps]
         stacked = torch.stack(torch.broadcast_tensors(*every), dim=-2)  # (*batch, n, P, s)
         chosen = numbers.expand(stacked.shape[:-2])[..., None, None]  # the kernel may have batch dimensions of its own

@@ -47,10 +47,9 @@ class Answers:
         values, if parameters are not averaged over (``tails_``); draws and sums have their standard deviations, and are
         Gaussian. "conformal" measures q on hidden blocks, by class of the gap's length (:class:`.Conformal`): if a gap
         and the hidden blocks of its class are exchangeable, and the fit is as good as those were, a value drawn at
-        random from the gap is inside with at
-        least that probability, however wrong the model is. That is true on average over gaps, not in each one, nor for
-        all values of a gap at once. At 95 % it takes 19 blocks; with fewer the bounds are infinite, and a warning says
-        how many there are.
+        random from the gap is inside with at least that probability, however wrong the model is. That is true on
+        average over gaps, not in each one, nor for all values of a gap at once. At 95 % it takes 19 blocks; with fewer
+        the bounds are infinite, and a warning says how many there are.
 
         Args:
             level: between 0 and 1.

@@ -170,11 +170,10 @@ class Tails(NamedTuple):
         for label, law in self.laws.items():
             values[labels == label] = getattr(law, name)
         for column, most, looks in self.few:
-            runs = runs_of(table.missing[order, column : column + 1])
+            runs, law = runs_of(table.missing[order, column : column + 1]), Tail.of_looks(looks)
             for start, stop in zip(runs.starts, runs.stops, strict=True):
                 rows = order[start:stop]
-                learned = self.laws.get(labels[rows[0], column], Tail())
-                if stop - start > most and (law := Tail.of_looks(looks)).reach > learned.reach:
+                if stop - start > most and law.reach > self.laws.get(labels[rows[0], column], Tail()).reach:
                     values[rows, column] = getattr(law, name)
         return values
 
